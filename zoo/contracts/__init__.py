@@ -1,0 +1,1 @@
+"""The contracts: one file here is one kind of component; ``values`` holds what travels between them."""

@@ -1,0 +1,79 @@
+"""Contract of a position scheme: it acts on embeddings, on queries and keys, or on scores.
+
+Dimension legend: B batch, T queries, S keys, D width, N heads, H head size, A axes of a position.
+"""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from torch import Tensor, nn
+
+from zoo.config import Part
+
+if TYPE_CHECKING:
+    from zoo.contracts.values.call import Call
+
+
+class Position(Part, nn.Module, ABC):
+    """How order gets into a model. A scheme overrides one of ``embed``, ``rotate``, ``bias``; the rest are neutral.
+
+    Positions are explicit integers (1|B, T, axes): left padding, a cache, packed documents and a grid of patches
+    are all just positions. A scheme lives once at the root of its architecture, never inside a block.
+
+    Args:
+        config: the scheme's knobs.
+        dim: width D of the embeddings.
+        heads: number of heads that scores have (twice N in differential attention).
+        size: size of the queries and keys that are compared.
+        length: most positions there can be, or ``None`` for no bound.
+    """
+
+    axes: ClassVar[int] = 1
+    """Number of coordinates of a position: 1 in a text, 2 on a grid."""
+    content: ClassVar[bool] = False
+    """Whether ``bias`` reads the queries or keys."""
+    bounded: ClassVar[bool] = False
+    """Whether positions must stay below ``length``."""
+
+    def __init__(self, config: Any, *, dim: int, heads: int, size: int, length: int | None = None) -> None:
+        super().__init__()
+        self.config, self.dim, self.heads, self.size, self.length = config, dim, heads, size, length
+
+    def embed(self, x_BTD: Tensor, at_BTA: Tensor) -> Tensor:
+        """Embeddings with their positions.
+
+        Raises:
+            ValueError: a position past the scheme's bound.
+        """
+        del at_BTA
+        return x_BTD
+
+    def prepare(self, at_BTA: Tensor, keys_BSA: Tensor) -> Any:
+        """Tables of this forward pass (cosines, buckets), made once and given to every ``rotate`` and ``bias``."""
+        del at_BTA, keys_BSA
+        return None
+
+    def rotate(self, x_BNTH: Tensor, prepared: Any) -> Tensor:
+        """Queries or keys turned by their positions, same shape and dtype; keys are cached after it."""
+        del prepared
+        return x_BNTH
+
+    def bias(self, q_BNTH: Tensor, k_BNSH: Tensor, call: Call, prepared: Any) -> Tensor | None:
+        """What is added to the scaled scores, broadcastable to (B, N, T, S)."""
+        del q_BNTH, k_BNSH, call, prepared
+        return None
+
+    @classmethod
+    @functools.cache
+    def acts(cls, method: Literal["embed", "rotate", "bias"]) -> bool:
+        """Whether the scheme overrides a method."""
+        return getattr(cls, method) is not getattr(Position, method)
+
+    @classmethod
+    def needs(cls) -> frozenset[str]:
+        """Words that an attention must offer to be used with this scheme."""
+        words = {"rotate": cls.acts("rotate"), "bias": cls.acts("bias"), "content_bias": cls.content}
+        return frozenset(word for word, needed in words.items() if needed)

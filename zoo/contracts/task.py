@@ -1,0 +1,57 @@
+"""Contract of a task: what is predicted from what, as sums that add up over micro-batches and ranks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from torch import Tensor
+
+from zoo.config import Part
+from zoo.contracts.architecture import Architecture
+from zoo.contracts.data import Data
+
+Batch = dict[str, Tensor]
+
+
+class Loss(NamedTuple):
+    """Loss of some rows."""
+
+    total: Tensor
+    """Scalar with a gradient: the SUM over targets; the training module divides once, by all targets of the step."""
+    sums: dict[str, Tensor]
+    """Scalars that add up over batches and ranks: ``loss``, ``targets`` and what the metrics are made of."""
+
+
+class Task(Part, ABC):
+    """What a model is trained and measured on. Made as ``Task(config, data=data)`` after ``data.prepare()``."""
+
+    metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]]
+    """Each metric of ``summary`` and which way is better; the first one selects the best checkpoint."""
+    needs: ClassVar[frozenset[str]]
+    """Words that the architecture must offer."""
+    keys: ClassVar[frozenset[str]]
+    """Keys that a batch of the data must have."""
+
+    def __init__(self, config: Any, *, data: Data) -> None:
+        self.config, self.data = config, data
+
+    @abstractmethod
+    def count(self, batch: Batch) -> int:
+        """Number of targets in a batch on the CPU, known before the forward pass."""
+
+    @abstractmethod
+    def loss(self, model: Architecture, batch: Batch) -> Loss:
+        """Summed loss of a batch, and the sums that its metrics are made of.
+
+        A batch without any target has the loss 0 and a gradient of 0 for every parameter.
+        """
+
+    @abstractmethod
+    def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """Metrics from sums over a whole part.
+
+        Raises:
+            RunFailed: no target in all of it.
+        """

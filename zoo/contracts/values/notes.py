@@ -1,0 +1,49 @@
+"""One forward pass's scratch paper: what layers leave for later layers, for the loss, and for a curious reader."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+class Notes:
+    """Tensors kept by name during one forward pass.
+
+    A plain class on purpose: FSDP2 rebuilds every dict, list, tuple and dataclass argument that holds a tensor
+    with a gradient, and what a layer writes into the copy is lost without a word.
+
+    Args:
+        maps: ask the attention layers to keep their weights, as ``maps(layer)``.
+    """
+
+    def __init__(self, *, maps: bool = False) -> None:
+        self.wants_maps = maps
+        self._kept: dict[str, Tensor] = {}
+        self._auxiliary: dict[str, tuple[Tensor, int]] = {}
+
+    def keep(self, name: str, value: Tensor) -> None:
+        """Leave a tensor for later layers; names are the writer's, ``value_residual.0.self`` for instance."""
+        self._kept[name] = value
+
+    def get(self, name: str) -> Tensor | None:
+        """What was kept under a name, or ``None``."""
+        return self._kept.get(name)
+
+    def maps(self, layer: int, kind: str = "self") -> Tensor:
+        """(B, N, T, S) attention weights of a layer, asked for with ``maps=True``.
+
+        Raises:
+            KeyError: that layer left none.
+        """
+        return self._kept[f"map.{layer}.{kind}"]
+
+    def auxiliary(self, name: str, total: Tensor, count: int) -> None:
+        """Add a loss of a part's own: the sum over ``count`` tokens of something a token costs."""
+        if name in self._auxiliary:
+            earlier, tokens = self._auxiliary[name]
+            total, count = earlier + total, tokens + count
+        self._auxiliary[name] = (total, count)
+
+    def auxiliary_total(self) -> Tensor | None:
+        """Sum of all auxiliary losses, on the footing of a task's loss (a sum over tokens); ``None`` if none."""
+        totals = [total for total, _ in self._auxiliary.values()]
+        return sum(totals[1:], start=totals[0]) if totals else None

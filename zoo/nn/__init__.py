@@ -1,0 +1,1 @@
+"""Leaf layers that architectures share. They know no registry and no recipe."""
