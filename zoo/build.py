@@ -83,10 +83,10 @@ def check_parts(recipe: Recipe) -> None:
     _refuse_missing(recipe, "task", task.needs - architecture.offers, "architecture", architecture.offers)
     if "attention" not in architecture.slots:
         return
-    needs = {word: "architecture" for word in architecture.needs}
+    needs = dict.fromkeys(architecture.needs, "architecture")
     if "position" in architecture.slots:
         for component, _ in recipe.parts("architecture.position"):
-            needs |= {word: f"position {component.name}" for word in component.load().needs()}
+            needs |= dict.fromkeys(component.load().needs(), f"position {component.name}")
     for component, _ in recipe.parts("architecture.attention"):
         offers = component.load().offers
         if missing := {word: by for word, by in needs.items() if word not in offers}:
@@ -116,7 +116,7 @@ def _offering(recipe: Recipe, kind: str, words: frozenset[str]) -> Iterator[str]
 
 
 def _with_data_sizes(recipe: Recipe, description: Description) -> Any:
-    """The architecture's Config with null sizes taken from the data; a larger value stands, a smaller one is refused."""
+    """The architecture's Config with null sizes from the data; a larger value stands, a smaller one is refused."""
     config = recipe.config("architecture")
     for field in dataclasses.fields(config):
         if field.name not in FROM_DATA:

@@ -46,6 +46,8 @@ class Attention(Part, nn.Module, ABC):
         self, config: Any, *, dim: int, heads: int, layer: int = 0, layers: int = 1, dropout: float = 0.0
     ) -> None:
         super().__init__()
+        if heads < 1 or dim < 1:
+            raise ValueError(f"attention needs a positive width and number of heads, got {dim} and {heads}")
         self.config, self.dim, self.heads = config, dim, heads
         self.layer, self.layers, self.dropout = layer, layers, dropout
         self.score_heads, self.score_size = heads, dim // heads

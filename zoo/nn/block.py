@@ -61,6 +61,8 @@ class Stack(nn.Module):
         residual: Factory,
     ) -> None:
         super().__init__()
+        if layers < 1:
+            raise ValueError(f"a stack needs at least one layer, got {layers}")
         blocks = [
             Block(
                 dealt(attention, layer)(dim=dim, heads=heads, layer=layer, layers=layers, dropout=dropout),
