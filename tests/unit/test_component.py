@@ -15,8 +15,8 @@ from textwrap import dedent
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sample_plugins import PACKAGE, schedule, write
 
+from sample_plugins import PACKAGE, schedule, write
 from zoo.component import KINDS, Component, closest, component, contract, did_you_mean
 from zoo.config import Part
 from zoo.errors import UserError
@@ -227,6 +227,7 @@ NO_KIND = {
     "from zoo.contracts.values.mask import Mask\nclass Mine(Mask): ...": "implements no contract",
     "class Half(Mine): ...\nclass Mine(Half): ...": "implements no contract",
     "class Mine(make()): ...": "implements no contract",
+    "from .zoo.contracts.norm import Norm\nclass Mine(Norm): ...": "implements no contract",
     "from other.zoo.contracts.norm import Norm\nclass Mine(Norm): ...": "implements no contract",
     "from zoo.contracts.norm import Norm\nfrom zoo.contracts.task import Task\nclass Mine(Norm, Task): ...": (
         "implements several contracts (norm, task)"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pluggy
 import pytest
-from sample_plugins import PACKAGE, Site, schedule
 
+from sample_plugins import PACKAGE, Site, schedule
 from zoo import hookspecs
 from zoo.component import Component
 from zoo.errors import UserError
@@ -204,6 +204,21 @@ def test_two_packages_of_one_distribution_both_register(site: Site) -> None:
     about.write_text("[zoo]\none = acme\ntwo = acme_more\n")
     offers = Registry.discover(environment={}).hook.zoo_callbacks(recipe=None)
     assert sorted(offers) == [["acme"], ["acme_more"]]
+
+
+def test_each_components_hook_is_asked_once_for_its_own_plugin(site: Site) -> None:
+    for package in ("acme", "other"):
+        counted = (
+            MAKES.replace("acme", package).replace("    return", "    asked.append(1)\n    return") + "\nasked = []\n"
+        )
+        site.install(f"{package}-zoo", package, {"_made.py": schedule()}, init=counted)
+    registry = Registry.discover(environment={})
+    registry.load_plugins()
+    made = [(record.provider, record.module) for record in registry.components("schedule") if record.name == "made"]
+    assert made == [("acme-zoo", "acme._made"), ("other-zoo", "other._made")]
+    assert [len(sys.modules[package].asked) for package in ("acme", "other")] == [1, 1]
+    with pytest.raises(UserError, match="is offered by acme-zoo and by other-zoo"):
+        registry.find("schedule", "made")
 
 
 def test_hookimpl_is_of_the_zoo() -> None:

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from sample_plugins import PACKAGE, Site, schedule, write
 
+from sample_plugins import PACKAGE, Site, schedule, write
 from zoo.component import KINDS
 from zoo.errors import UserError
 from zoo.registry import Registry

@@ -1,0 +1,156 @@
+"""Write the pages that are made from the code: components, hooks, commands, and the article's coverage.
+
+python docs/generate.py           write docs/*.md and the table in README.md
+python docs/generate.py --check   exit 1 and name the pages that are stale
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import article_coverage
+
+from zoo.component import KINDS, Component
+from zoo.config import Knob, knobs
+from zoo.registry import Registry
+
+ROOT = Path(__file__).resolve().parent.parent
+NOTICE = "<!-- made by docs/generate.py; edit the code it reads, not this page -->"
+TABLE = ("<!-- components -->", "<!-- /components -->")
+
+
+def builtin_components(registry: Registry) -> Iterator[tuple[str, list[Component]]]:
+    """Each kind that has components of the zoo's own, with these."""
+    for kind in KINDS:
+        found = [part for part in registry.components(kind) if part.module.startswith("zoo_builtin.")]
+        if found:
+            yield kind, found
+
+
+def components_page(registry: Registry) -> str:
+    """Every component with its knobs, its slots and what it can do."""
+    lines = ["# Components", NOTICE, ""]
+    for kind, found in builtin_components(registry):
+        lines += [f"## {kind}", ""]
+        for component in found:
+            lines += component_section(component)
+    return "\n".join(lines) + "\n"
+
+
+def component_section(component: Component) -> list[str]:
+    """One component: summary, what it offers and needs, and a table of what it can be told."""
+    part = component.load()
+    lines = [f"### `{component.name}`", "", component.summary, ""]
+    for word in ("offers", "needs"):
+        if words := words_of(part, word):
+            lines += [f"{word.capitalize()}: {', '.join(sorted(words))}.", ""]
+    rows = [knob_row(knob) for knob in knobs(part.Config)]
+    rows += [
+        f"| `{name}` | {slot.kind}{', or a list dealt over the layers' if slot.cycled else ''} | `{slot.default}` | |"
+        for name, slot in part.slots.items()
+    ]
+    if rows:
+        lines += ["| key | type | default | meaning |", "|---|---|---|---|", *rows, ""]
+    return lines
+
+
+def words_of(part: type[Any], word: str) -> frozenset[str]:
+    """The words that a class declares under a name, as a set or as a class method."""
+    declared = getattr(part, word, frozenset())
+    return declared() if callable(declared) else declared
+
+
+def knob_row(knob: Knob) -> str:
+    """One row of a component's table."""
+    default = "required" if knob.default is dataclasses.MISSING else f"`{shown(knob.default)}`"
+    text = " ".join(knob.text.split()).replace("|", "\\|")
+    return f"| `{knob.name}` | {type_name(knob.type)} | {default} | {text} |"
+
+
+def shown(default: Any) -> str:
+    """A default as a recipe would write it."""
+    return "null" if default is None else str(default).lower() if isinstance(default, bool) else str(default)
+
+
+def type_name(kind: Any) -> str:
+    """A type as people say it, safe inside a table."""
+    text = kind.__name__ if isinstance(kind, type) else str(kind)
+    for noise in ("typing.", "pathlib.", "<class '", "'>"):
+        text = text.replace(noise, "")
+    return text.replace("None", "null").replace("|", "\\|")
+
+
+def components_table(registry: Registry) -> str:
+    """The README's table: a row for each kind."""
+    rows = ["| kind | built-in components |", "|---|---|"]
+    for kind, found in builtin_components(registry):
+        rows.append(f"| {kind} | {', '.join(f'`{component.name}`' for component in found)} |")
+    return "\n".join(rows)
+
+
+def hooks_page() -> str:
+    """Every hook with its signature and its documentation."""
+    from zoo import hookspecs
+
+    lines = ["# Hooks", NOTICE, "", inspect.getdoc(hookspecs) or "", ""]
+    for name, function in inspect.getmembers(hookspecs, inspect.isfunction):
+        if name.startswith("zoo_"):
+            lines += [f"## `{name}{inspect.signature(function)}`", "", inspect.getdoc(function) or "", ""]
+    return "\n".join(lines) + "\n"
+
+
+def commands_page() -> str:
+    """The help of every command."""
+    from zoo.cli import help_pages
+
+    lines = ["# Commands", NOTICE, ""]
+    for command, text in help_pages().items():
+        lines += [f"## `{command}`", "", "```text", text.rstrip(), "```", ""]
+    return "\n".join(lines) + "\n"
+
+
+def readme_page(registry: Registry) -> str:
+    """README.md with its table of components renewed."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    before, _, rest = text.partition(TABLE[0])
+    _, _, after = rest.partition(TABLE[1])
+    return f"{before}{TABLE[0]}\n{components_table(registry)}\n{TABLE[1]}{after}"
+
+
+def pages() -> dict[Path, Callable[[], str]]:
+    """Each generated file with the function that makes its text."""
+    registry = Registry.discover(environment={})
+    return {
+        ROOT / "docs" / "components.md": lambda: components_page(registry),
+        ROOT / "docs" / "hooks.md": hooks_page,
+        ROOT / "docs" / "commands.md": commands_page,
+        ROOT / "docs" / "article.md": lambda: article_coverage.page(ROOT, NOTICE),
+        ROOT / "README.md": lambda: readme_page(registry),
+    }
+
+
+def main() -> int:
+    """Write the pages, or name those that are stale."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a page is stale")
+    check = parser.parse_args().check
+    stale = []
+    for path, make in pages().items():
+        text = make()
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            stale.append(path.relative_to(ROOT).as_posix())
+            if not check:
+                path.write_text(text, encoding="utf-8")
+    if check and stale:
+        print(f"stale: {', '.join(stale)}; run python docs/generate.py", file=sys.stderr)
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
