@@ -18,11 +18,11 @@ import article_coverage
 
 from zoo.component import KINDS, Component
 from zoo.config import Knob, knobs
+from zoo.contracts.values.capabilities import WORDS
 from zoo.registry import Registry
 
 ROOT = Path(__file__).resolve().parent.parent
 NOTICE = "<!-- made by docs/generate.py; edit the code it reads, not this page -->"
-TABLE = ("<!-- components -->", "<!-- /components -->")
 
 
 def builtin_components(registry: Registry) -> Iterator[tuple[str, list[Component]]]:
@@ -115,12 +115,20 @@ def commands_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def readme_page(registry: Registry) -> str:
-    """README.md with its table of components renewed."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    before, _, rest = text.partition(TABLE[0])
-    _, _, after = rest.partition(TABLE[1])
-    return f"{before}{TABLE[0]}\n{components_table(registry)}\n{TABLE[1]}{after}"
+def words_table() -> str:
+    """The words of capabilities with their meanings."""
+    rows = [f"| `{word}` | {meaning} |" for word, meaning in WORDS.items()]
+    return "\n".join(["| word | means |", "|---|---|", *rows])
+
+
+def renewed(path: Path, marker: str, table: str) -> str:
+    """A page written by hand with the table between ``<!-- marker -->`` and ``<!-- /marker -->`` renewed."""
+    text = path.read_text(encoding="utf-8")
+    opening, closing = f"<!-- {marker} -->", f"<!-- /{marker} -->"
+    if text.count(opening) != 1 or text.count(closing) != 1:
+        raise SystemExit(f"{path}: {opening} and {closing} must each stand there once")
+    before, _, rest = text.partition(opening)
+    return f"{before}{opening}\n{table}\n{closing}{rest.partition(closing)[2]}"
 
 
 def pages() -> dict[Path, Callable[[], str]]:
@@ -131,7 +139,8 @@ def pages() -> dict[Path, Callable[[], str]]:
         ROOT / "docs" / "hooks.md": hooks_page,
         ROOT / "docs" / "commands.md": commands_page,
         ROOT / "docs" / "article.md": lambda: article_coverage.page(ROOT, NOTICE),
-        ROOT / "README.md": lambda: readme_page(registry),
+        ROOT / "docs" / "plugins.md": lambda: renewed(ROOT / "docs" / "plugins.md", "words", words_table()),
+        ROOT / "README.md": lambda: renewed(ROOT / "README.md", "components", components_table(registry)),
     }
 
 
