@@ -68,14 +68,12 @@ class Char(Tokenizer):
 
     def _look_up(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """Ids and which of them are unknown, both (characters,)."""
+        if not self._codes.size:
+            raise RuntimeError("a char tokenizer has no vocabulary before fit or restore")
         utf8(text)
         codes = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
-        if not self._codes.size:
-            unknown = np.ones(codes.shape, dtype=bool)
-            ids = np.zeros(codes.shape, dtype=np.int64)
-        else:
-            ids = np.searchsorted(self._codes, codes).clip(max=self._codes.size - 1)
-            unknown = self._codes[ids] != codes
+        ids = np.searchsorted(self._codes, codes).clip(max=self._codes.size - 1)
+        unknown = self._codes[ids] != codes
         if unknown.any() and self.config.unknown == "error":
             self._refuse(text, int(unknown.argmax()))
         ids[unknown] = self.end_of_text + 1

@@ -36,7 +36,7 @@ class Tiktoken(BytePairTokenizer):
     class Config(Tokenizer.Config):
         """Which vocabulary, and where it lies."""
 
-        encoding: Literal["gpt2", "r50k_base", "p50k_base", "cl100k_base", "o200k_base"] = "gpt2"
+        encoding: Literal["gpt2", "r50k_base", "cl100k_base", "o200k_base"] = "gpt2"
         """Name of the encoding."""
         file: Path | None = None
         """The vocabulary's file, or the folder that holds it; null looks in TIKTOKEN_CACHE_DIR."""
@@ -50,14 +50,17 @@ class Tiktoken(BytePairTokenizer):
             UserError: the file isn't there, or isn't the published one.
         """
         if self._vocabulary is None:
-            self.take(_published(self.config.encoding, self._fetch))
-        assert self._vocabulary is not None
+            return self.take(_published(self.config.encoding, self._fetch))
         return self._vocabulary
 
     def state(self) -> dict[str, Any]:
         """The whole vocabulary, so that a run needs no other file."""
         self.vocabulary()
         return super().state()
+
+    def fingerprint(self) -> str:
+        """Hash of the vocabulary alone: where its file lies decides no id."""
+        return hashlib.sha256(json.dumps(self.state(), sort_keys=True).encode()).hexdigest()
 
     def _fetch(self, url: str, expected_hash: str) -> bytes:
         """The bytes of a published file."""
@@ -106,7 +109,7 @@ def _published(encoding: str, fetch: Callable[[str, str], bytes]) -> Vocabulary:
 
 def _candidates(url: str, file: Path | None) -> list[Path]:
     """Where a published file may lie: under its own name, or under the name that tiktoken's cache gives it."""
-    names = (url.rsplit("/", 1)[-1], hashlib.sha1(url.encode()).hexdigest())
+    names = (url.rsplit("/", 1)[-1], hashlib.sha1(url.encode(), usedforsecurity=False).hexdigest())
     if file is not None and not file.is_dir():
         return [file]
     folders = (os.environ[variable] for variable in _FOLDER_VARIABLES if os.environ.get(variable))
