@@ -1,0 +1,65 @@
+"""A plugin-based zoo of transformers, from Python: what the commands do, as functions.
+
+``import zoo`` imports nothing else; each function brings in what it needs when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from zoo.api import components as components
+    from zoo.api import generate as generate
+    from zoo.errors import UserError as UserError
+    from zoo.recipe import load_recipe as load_recipe
+    from zoo.training.evaluate import evaluate as evaluate
+    from zoo.training.run import load_run as load
+    from zoo.training.train import train as train
+
+__all__ = ["UserError", "build", "components", "evaluate", "generate", "load", "load_recipe", "train"]
+
+_HOMES = {
+    "UserError": "zoo.errors:UserError",
+    "components": "zoo.api:components",
+    "evaluate": "zoo.training.evaluate:evaluate",
+    "generate": "zoo.api:generate",
+    "load": "zoo.training.run:load_run",
+    "load_recipe": "zoo.recipe:load_recipe",
+    "train": "zoo.training.train:train",
+}
+
+
+class _BuildModule(ModuleType):
+    """``zoo.build`` is a module of the frame and a function of this interface, so the module can be called."""
+
+    def __call__(self, recipe: Any) -> Any:
+        """The model of a recipe, see ``zoo.api.build``."""
+        return importlib.import_module("zoo.api").build(recipe)
+
+
+class _Package(ModuleType):
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "build" and isinstance(value, ModuleType):  # Python's import of zoo.build, whoever asked for it
+            value.__class__ = _BuildModule
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("transformer-zoo")
+    if name == "build":
+        return importlib.import_module("zoo.build")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'zoo' has no attribute {name!r}")
+    module, _, attribute = _HOMES[name].partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

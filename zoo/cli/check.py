@@ -1,0 +1,29 @@
+"""``zoo check``: is a component, a file or a recipe what it claims to be."""
+
+from __future__ import annotations
+
+import click
+
+from zoo.cli import options, output
+
+
+@click.command("check")
+@click.argument("target", metavar="TARGET")
+@click.option("--full", is_flag=True, help="Every combination, not the telling ones only; takes minutes.")
+@options.plugins
+@options.as_json
+def command(target: str, full: bool, plugins: tuple[str, ...], as_json: bool) -> int:
+    """Check a component against its contract.
+
+    Causality, padding, cache, gradients, precision, state, as far as the component claims them.
+    TARGET is a plugin file, a component (attention/multi_head), or a recipe.
+    """
+    with output.stdout_kept_for_json(as_json):
+        from zoo.testing.check import check
+
+        report = check(target, full=full, plugins=plugins)
+    if as_json:
+        output.print_json(report.json())
+    else:
+        click.echo(report.text(output.terminal_width() or 110))
+    return 0 if report.ok else 1

@@ -1,0 +1,53 @@
+"""``zoo generate``: text that a run's model writes."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import Any
+
+import click
+
+from zoo.cli import options, output
+
+
+@click.command("generate")
+@options.run
+@click.option("--prompt", "prompts", metavar="TEXT", multiple=True, help="Where the text starts; may be repeated.")
+@click.option("--max-new-tokens", type=int, default=200, show_default=True, help="Most tokens that are added.")
+@click.option("--temperature", type=float, default=1.0, show_default=True, help="0 is greedy.")
+@click.option("--top-k", type=int, default=0, show_default=True, help="Choose among the K likeliest; 0 is off.")
+@click.option("--top-p", type=float, default=1.0, show_default=True, help="Choose among the likeliest that make up P.")
+@click.option("--no-cache", is_flag=True, help="Compute everything again for each token; the same text, slower.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the random choices.")
+@options.plugins
+@options.as_json
+def command(
+    run: str, prompts: tuple[str, ...], no_cache: bool, plugins: tuple[str, ...], as_json: bool, **sampling: Any
+) -> None:
+    """Write text with the model of a run folder.
+
+    Without a prompt it starts a new text. Several prompts run as one batch; each is continued as it would be alone.
+    """
+    prompts = prompts or ("",)
+    options.use_plugins(plugins)
+    streamed = not as_json and len(prompts) == 1
+    with output.stdout_kept_for_json(as_json):
+        from zoo.generation import continue_texts
+        from zoo.training.run import load_run
+
+        loaded = load_run(run)
+        if streamed:
+            click.echo(prompts[0], nl=False)
+        results = continue_texts(loaded, prompts, cache=not no_cache, stream=_show if streamed else None, **sampling)
+    if as_json:
+        output.print_json([dataclasses.asdict(result) for result in results])
+    elif streamed:
+        click.echo()
+    else:
+        click.echo("\n\n".join(f"{result.prompt}{result.text}" for result in results))
+
+
+def _show(_row: int, piece: str) -> None:
+    click.echo(piece, nl=False)
+    sys.stdout.flush()
