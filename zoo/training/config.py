@@ -32,7 +32,14 @@ class TrainingConfig:
     """Optimizer steps from one row of metrics to the next."""
 
     def __post_init__(self) -> None:
-        for name in ("validate_every", "save_every", "keep", "log_every", "micro_batch_size", "validate_batches"):
+        for name in (
+            "validate_every",
+            "save_every",
+            "keep",
+            "log_every",
+            "micro_batch_size",
+            "validate_batches",
+        ):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}; it must be at least 1")

@@ -1,0 +1,125 @@
+"""Any optimizer that torch or timm carries, by name.
+
+``{name: library, algorithm: torch.SGD, options: {momentum: 0.9}}``, ``algorithm: timm.lion``, ``algorithm: lamb``.
+torch's are spelt as its classes, timm's as its own list; a bare name is looked up in torch first. ``options``
+are arguments of the class and are checked against it. Only matrices decay. Cost: the algorithm's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+from collections.abc import Iterable
+from typing import Any, final
+
+import torch
+from timm.optim import get_optimizer_class, list_optimizers
+from torch import nn
+
+from zoo.contracts.optimizer import Optimizer, decay_groups
+from zoo.errors import UserError
+
+__all__ = ["Library"]
+
+_UNFIT = {
+    "Optimizer": "is the base class",
+    "LBFGS": "evaluates the loss several times a step, the training loop does it once",
+    "SparseAdam": "takes sparse gradients only, and the zoo's models have dense ones",
+    "adahessian": "needs the second derivative of the loss",
+}
+_OWN = ("params", "lr", "weight_decay")
+
+
+@final
+class Library(Optimizer):
+    """An optimizer of ``torch.optim`` or ``timm.optim``."""
+
+    @dataclasses.dataclass(kw_only=True)
+    class Config(Optimizer.Config):
+        """Which one, and its own arguments."""
+
+        algorithm: str = "torch.SGD"
+        """``torch.CLASS``, ``timm.NAME``, or either's name alone."""
+        options: dict[str, Any] = dataclasses.field(default_factory=dict)
+        """Arguments of the class other than ``lr`` and ``weight_decay``."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self._class = _find(config.algorithm)
+        self._options = _checked(config.algorithm, self._class, config.options)
+
+    def make(self, parameters: Iterable[tuple[str, nn.Parameter]]) -> torch.optim.Optimizer:
+        """The torch optimizer over named parameters.
+
+        Raises:
+            UserError: the algorithm refuses an option's value or the parameters.
+        """
+        groups = [group for group in decay_groups(parameters, self.config.weight_decay) if group["params"]]
+        try:
+            return self._class(groups, lr=self.config.lr, **self._options)
+        except (TypeError, ValueError, RuntimeError, ImportError) as error:
+            raise UserError(
+                f"optimizer {self.config.algorithm} can't be made: {error}",
+                where="optimizer.options",
+                fix="change the options, or choose another algorithm",
+            ) from error
+
+
+def _find(algorithm: str) -> type[torch.optim.Optimizer]:
+    """The class of a name.
+
+    Raises:
+        UserError: nobody has it, or it can't drive the training loop.
+    """
+    prefix, dot, name = algorithm.rpartition(".")
+    known = {"torch": _torch_classes(), "timm": {short: short for short in list_optimizers()}}
+    if prefix in ("", *known):
+        for library in (prefix,) if dot else known:
+            if name in known[library]:
+                if name in _UNFIT:
+                    raise UserError(
+                        f"{algorithm} {_UNFIT[name]}",
+                        where="optimizer.algorithm",
+                        fix="choose another algorithm",
+                    )
+                return known["torch"][name] if library == "torch" else get_optimizer_class(name, bind_defaults=False)
+    names = [f"{library}.{name}" for library, members in known.items() for name in members if name not in _UNFIT]
+    raise UserError(
+        f"neither torch nor timm has an optimizer called {algorithm!r}{_near(algorithm, names)}",
+        where="optimizer.algorithm",
+        fix=f"choose one of {', '.join(names)}",
+    )
+
+
+def _torch_classes() -> dict[str, type[torch.optim.Optimizer]]:
+    members = vars(torch.optim).items()
+    return {name: item for name, item in members if isinstance(item, type) and issubclass(item, torch.optim.Optimizer)}
+
+
+def _near(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name.lower(), known) or difflib.get_close_matches(name, known)
+    near = near or [other for other in known if other.partition(".")[2].lower() == name.lower()]
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def _checked(algorithm: str, found: type[torch.optim.Optimizer], options: dict[str, Any]) -> dict[str, Any]:
+    """The options as keyword arguments of the class; lists become tuples.
+
+    Raises:
+        UserError: an argument that it doesn't have, or that has its own place.
+    """
+    parameters = inspect.signature(found).parameters
+    if "weight_decay" not in parameters:
+        raise UserError(f"{algorithm} has no weight decay", where="optimizer.algorithm", fix="choose another algorithm")
+    allowed = [name for name in parameters if name not in _OWN]
+    for name in options:
+        if name in _OWN:
+            raise UserError(f"{name} isn't an option", where=f"optimizer.options.{name}", fix=f"set optimizer.{name}")
+        if name not in allowed:
+            raise UserError(
+                f"{algorithm} has no argument {name!r}{_near(name, allowed)}",
+                where=f"optimizer.options.{name}",
+                fix=f"choose from {', '.join(allowed)}",
+            )
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}

@@ -1,0 +1,1 @@
+"""Training, evaluation and run folders: one LightningModule around any model, data and task."""

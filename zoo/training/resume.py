@@ -1,0 +1,101 @@
+"""Whether and from where a run can go on."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from zoo.errors import UserError
+from zoo.recipe import Change, Recipe, load_recipe
+from zoo.training.checkpoint import KEY, Checkpoints, read_checkpoint
+from zoo.training.job import Job
+from zoo.training.run import RunFolder
+
+logger = logging.getLogger(__name__)
+
+FREE = (
+    "trainer.max_steps",
+    "trainer.accelerator",
+    "trainer.devices",
+    "trainer.num_nodes",
+    "trainer.strategy",
+    "trainer.profiler",
+    "trainer.detect_anomaly",
+    "training.micro_batch_size",
+    "training.workers",
+    "training.compile",
+    "training.validate_every",
+    "training.validate_batches",
+    "training.save_every",
+    "training.log_every",
+    "training.keep",
+    "logger",
+    "plugins",
+)
+"""What may differ between a run and its continuation: where it runs, how long, and what is written when."""
+
+
+def find_start(job: Job, folder: RunFolder) -> Path | None:
+    """The newest checkpoint of a run that a job may continue; ``None`` if it had written none yet.
+
+    Raises:
+        UserError: no run there, a recipe or data that differ, a run that is at its last step, no checkpoint
+            that can be read.
+    """
+    if not folder.recipe.is_file() or not folder.lock.is_file():
+        raise UserError(
+            "there is no run to resume",
+            where=str(folder.path),
+            fix="give the folder of a run, or leave out --resume",
+        )
+    old = load_recipe(folder.recipe, registry=job.recipe.registry)
+    _check_changes(old.diff(job.recipe), folder)
+    _check_data(job, folder)
+    found = Checkpoints(folder.checkpoints, job.recipe.training.keep).newest()
+    if found is None:
+        logger.warning("no checkpoint yet: starting at step 0")
+        return None
+    path, damaged = found
+    for line in damaged:
+        logger.warning("%s; taking an older one", line)
+    _check_steps(job.recipe, int(read_checkpoint(path)[KEY]["step"]), folder)
+    return path
+
+
+def _check_changes(changes: list[Change], folder: RunFolder) -> None:
+    refused = [change for change in changes if not _is_free(change)]
+    if refused:
+        listed = "; ".join(f"{path}: {old} -> {new}" for path, old, new in refused)
+        raise UserError(
+            f"the recipe isn't the one that the run began with: {listed}",
+            where=str(folder.recipe),
+            fix="take the changes back, or start a new run; "
+            f"only these may change, and max_steps only grow: {', '.join(FREE)}",
+        )
+    for path, old, new in changes:
+        logger.info("resumed with %s: %s -> %s", path, old, new)
+
+
+def _is_free(change: Change) -> bool:
+    if change.path == "trainer.max_steps":
+        return bool(change.new > change.old)
+    return any(change.path == free or change.path.startswith(f"{free}.") for free in FREE)
+
+
+def _check_data(job: Job, folder: RunFolder) -> None:
+    before, now = folder.locked()["data"]["sha256"], job.data.fingerprint()
+    if before != now:
+        raise UserError(
+            f"the data isn't what the run began with: its hash was {before[:12]}, now it is {now[:12]}",
+            where=str(folder.lock),
+            fix="restore the data, or start a new run",
+        )
+
+
+def _check_steps(recipe: Recipe, step: int, folder: RunFolder) -> None:
+    if step >= recipe.trainer["max_steps"]:
+        raise UserError(
+            f"the run is already at max_steps={recipe.trainer['max_steps']}; nothing is left to do",
+            where=str(folder.path),
+            fix="to train on, give a larger trainer.max_steps",
+        )
