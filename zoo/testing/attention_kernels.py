@@ -1,0 +1,58 @@
+"""Attention checks about kernels: a fused one is the eager reference, to a budget taken from float64."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from torch import Tensor
+
+from zoo.contracts.attention import HeadedAttention
+from zoo.testing.attention_case import SUITE, AttentionCase
+from zoo.testing.masks import describe, random_mask
+from zoo.testing.numbers import finite, noise
+from zoo.testing.suite import Failed, Skipped
+from zoo.testing.variants import Variant
+
+
+@SUITE.check("kernels equal the eager reference", tokens=(1, 6))
+def kernels_agree(case: AttentionCase) -> str:
+    """Under random masks each kernel's error in float32, forward and backward, is about that of the eager one."""
+    if not issubclass(case.component, HeadedAttention) or len(case.component.kernels) < 2:
+        raise Skipped("it has one kernel only")
+    if case.variant.knobs.get("kernel"):
+        raise Skipped("compared from the default knobs")
+    fused = [kernel for kernel in case.component.kernels if kernel != "eager"]
+    for draw in range(5):
+        mask = random_mask(case.offers, 2, case.tokens, case.seed * 100 + draw)
+        exact, eager = (_outcome(case, "eager", mask, dtype) for dtype in (torch.float64, torch.float32))
+        for kernel in fused:
+            _check_kernel(case, kernel, mask, exact, eager)
+    return f"{', '.join(fused)} against eager"
+
+
+def _check_kernel(case: AttentionCase, kernel: str, mask: object, exact: list[Tensor], eager: list[Tensor]) -> None:
+    got = _outcome(case, kernel, mask, torch.float32, backward=kernel != "flex")
+    for name, value, want, reference in zip(("output", "gradient"), got, exact, eager, strict=False):
+        finite(value, f"{kernel}, {describe(mask)}: {name}")  # type: ignore[arg-type]
+        error, usual = float((value - want).abs().max()), float((reference - want).abs().max())
+        budget = 4 * usual + 32 * torch.finfo(torch.float32).eps * max(1.0, float(want.abs().max()))
+        if error > budget:
+            raise Failed(
+                f"{kernel}, {describe(mask)}: {name} is off by {error:.3g} from float64, eager by {usual:.3g}"  # type: ignore[arg-type]
+            )
+
+
+def _outcome(
+    case: AttentionCase, kernel: str, mask: object, dtype: torch.dtype, *, backward: bool = True
+) -> list[Tensor]:
+    """Output and gradient of the input with one kernel, in float64."""
+    variant = Variant({**case.variant.knobs, "kernel": kernel})
+    module = dataclasses.replace(case, variant=variant).make(dtype=dtype)
+    x_BTD = case.input(dtype=dtype).requires_grad_(backward)
+    out_BTD = case.run(module, x_BTD, mask)  # type: ignore[arg-type]
+    if not backward:
+        return [out_BTD.detach().double()]
+    weights = noise(*out_BTD.shape, seed=case.seed + 1, dtype=dtype)
+    (gradient_BTD,) = torch.autograd.grad((out_BTD * weights).sum(), x_BTD)
+    return [out_BTD.detach().double(), gradient_BTD.double()]

@@ -1,0 +1,224 @@
+"""Conformance of a data set: a batch is a pure function of its draw, parts are disjoint, sizes are told in advance."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from zoo.contracts.data import Draw, Split
+from zoo.registry import Registry
+from zoo.testing.modules import documented_config
+from zoo.testing.suite import Check, Failed, Skipped, Suite
+
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+_ROWS = 8
+_COMPARED = 2048
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataCase:
+    """One part of a data set with its default knobs, prepared."""
+
+    subject: DataSubject
+    split: Split
+
+    @property
+    def label(self) -> str:
+        """``train``."""
+        return self.split
+
+    @property
+    def component(self) -> type[Any]:
+        """The class."""
+        return self.subject.component
+
+    @property
+    def data(self) -> Any:
+        """The prepared data set."""
+        return self.subject.prepared()
+
+    @property
+    def size(self) -> int:
+        """Number of samples in the part.
+
+        Raises:
+            Skipped: the part is empty.
+        """
+        if not (size := self.data.size(self.split)):
+            raise Skipped(f"there is no {self.split} part")
+        return size
+
+    def batch(self, samples: Sequence[int], *, data: Any = None, epoch: int = 0, seed: int = 0) -> dict[str, Tensor]:
+        """The batch of these samples."""
+        ids = np.asarray(samples, dtype=np.int64)
+        draw = Draw(ids, np.full_like(ids, epoch), seed)
+        return (data or self.data).batch(draw, self.split)
+
+    def some(self) -> list[int]:
+        """A few samples from all over the part."""
+        return [int(sample) for sample in np.linspace(0, self.size - 1, _ROWS)]
+
+
+class DataSubject:
+    """A data set class with its default knobs and the default part in each of its slots."""
+
+    offers: frozenset[str] = frozenset()
+
+    def __init__(self, component: type[Any], *, plugins: Sequence[Path | str] = (), **others: Any) -> None:
+        self.component, self._plugins = component, plugins
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._prepared: Any = None
+
+    def new(self) -> Any:
+        """The data set before ``prepare``; all of them share a cache."""
+        self._folder = self._folder or tempfile.TemporaryDirectory(prefix="zoo-check-")
+        registry = Registry.discover(self._plugins)
+        parts = {name: registry.find(slot.kind, slot.default) for name, slot in self.component.slots.items()}
+        made = {name: record.load()(record.load().Config()) for name, record in parts.items()}
+        return self.component(self.component.Config(), cache=Path(self._folder.name), **made)
+
+    def prepared(self) -> Any:
+        """The data set after ``prepare``, the same one each time."""
+        if self._prepared is None:
+            made = self.new()
+            made.prepare()
+            self._prepared = made
+        return self._prepared
+
+    def cases(self, check: Check) -> Iterator[DataCase]:
+        """The three parts."""
+        for split in SPLITS:
+            yield DataCase(subject=self, split=split)
+
+
+SUITE = Suite("data", DataSubject)
+
+
+@SUITE.check("tells its sizes and gives batches")
+def runs(case: DataCase) -> str:
+    """Every tensor of a batch has a row for each sample, whichever samples are asked for."""
+    for samples in ([0], case.some(), [case.size - 1] * 3):
+        for name, tensor in case.batch(samples).items():
+            if not isinstance(tensor, Tensor) or not tensor.ndim or tensor.shape[0] != len(samples):
+                raise Failed(f"{name} of a batch of {len(samples)} is {tuple(getattr(tensor, 'shape', ()))}")
+    return f"{case.size:,} samples in the {case.split} part"
+
+
+@SUITE.check("a batch is a function of its draw")
+def pure(case: DataCase) -> None:
+    """Asked for again, after others, or by another object, it is bit-equal; a sample doesn't depend on the others."""
+    samples = case.some()
+    want = case.batch(samples, epoch=1, seed=3)
+    case.batch(samples[::-1], epoch=2, seed=4)
+    other = case.subject.new()
+    other.prepare()
+    for what, data in (("a second time", None), ("by another object", other)):
+        _check_equal(case.batch(samples, epoch=1, seed=3, data=data), want, f"the same batch {what}")
+    alone = case.batch(samples[2:3], epoch=1, seed=3)
+    _check_equal(alone, {name: tensor[2:3] for name, tensor in want.items()}, "sample 2 of a batch, alone")
+
+
+def _check_equal(got: dict[str, Tensor], want: dict[str, Tensor], what: str) -> None:
+    if got.keys() != want.keys():
+        raise Failed(f"{what} has the keys {sorted(got)} instead of {sorted(want)}")
+    for name, tensor in want.items():
+        if not torch.equal(got[name], tensor):
+            raise Failed(f"{what} has another {name}")
+
+
+@SUITE.check("no global random state")
+def global_state(case: DataCase) -> None:
+    """Neither reads nor moves the generators of numpy and torch, which ranks and workers don't share."""
+    samples = case.some()
+    torch.manual_seed(1)
+    np.random.seed(1)
+    want = case.batch(samples, epoch=1)
+    drawn = (float(torch.rand(())), float(np.random.rand()))
+    torch.manual_seed(1)
+    np.random.seed(1)
+    if drawn != (float(torch.rand(())), float(np.random.rand())):
+        raise Failed("a batch moved the global generators of torch or numpy")
+    _check_equal(case.batch(samples, epoch=1), want, "the same batch under another global seed")
+
+
+@SUITE.check("whole numbers fit the sizes it tells")
+def ids_fit(case: DataCase) -> None:
+    """Token ids are below ``vocab_size``, sequences no longer than ``max_length``; -100 is the only negative number."""
+    about = case.data.describe()
+    batch = case.batch(case.some())
+    for name in ("ids", "targets"):
+        if name not in batch or about.vocab_size is None:
+            continue
+        if int(batch[name].max()) >= about.vocab_size:
+            raise Failed(f"{name} has {int(batch[name].max())}, the vocabulary is said to have {about.vocab_size}")
+        lowest = int(batch[name].min())
+        if lowest < 0 and (name == "ids" or set(batch[name][batch[name] < 0].tolist()) != {-100}):
+            raise Failed(f"{name} has {lowest}")
+        if about.max_length is not None and batch[name].shape[1] > about.max_length:
+            raise Failed(f"{name} has {batch[name].shape[1]} tokens, max_length is said to be {about.max_length}")
+
+
+@SUITE.check("an empty row has no target")
+def empty_rows(case: DataCase) -> None:
+    """Sample -1 fills a row up: same shapes, nothing to predict, the rows beside it unchanged."""
+    samples = case.some()[:2]
+    want, got = case.batch(samples), case.batch([samples[0], -1])
+    for name, tensor in got.items():
+        if tensor.shape != want[name].shape or not torch.equal(tensor[0], want[name][0]):
+            raise Failed(f"{name} of the row beside an empty one is another")
+    if "targets" in got and bool((got["targets"][1] != -100).any()):
+        raise Failed("an empty row has targets")
+
+
+@SUITE.check("parts are disjoint")
+def disjoint(case: DataCase) -> str:
+    """No row of a part is a row of the training part (up to 2,048 rows of each are compared)."""
+    if case.split == "train":
+        raise Skipped("compared from the other parts")
+    train = dataclasses.replace(case, split="train")
+    shared = _row_hashes(case) & _row_hashes(train)
+    if shared:
+        raise Failed(f"{len(shared)} rows of the {case.split} part are in the training part, too")
+    return f"{min(case.size, _COMPARED)} rows of the {case.split} part compared"
+
+
+def _row_hashes(case: DataCase) -> set[bytes]:
+    hashes = set()
+    chosen = np.unique(np.linspace(0, case.size - 1, min(case.size, _COMPARED)).astype(np.int64))
+    for samples in np.array_split(chosen, -(-len(chosen) // 128)):
+        batch = case.batch(samples.tolist())
+        content = [batch[name].contiguous().numpy() for name in sorted(batch) if name != "targets"]
+        for row in range(len(samples)):
+            hashes.add(hashlib.sha256(b"".join(values[row].tobytes() for values in content)).digest())
+    return hashes
+
+
+@SUITE.check("parts don't depend on the seed")
+def fixed_parts(case: DataCase) -> None:
+    """Sizes, fingerprint and every evaluation batch are the same for another seed and by another object."""
+    other = case.subject.new()
+    other.prepare()
+    for what, one, two in (
+        ("size", case.data.size(case.split), other.size(case.split)),
+        ("fingerprint", case.data.fingerprint(), other.fingerprint()),
+        ("description", case.data.describe(), other.describe()),
+    ):
+        if one != two:
+            raise Failed(f"its {what} is {one}, and {two} when it is made again")
+    if case.split != "train":
+        samples = case.some()
+        _check_equal(case.batch(samples, seed=1), case.batch(samples, seed=0), "an evaluation batch of another seed")
+
+
+@SUITE.check("every knob has a type, a default and a docstring")
+def documented(case: DataCase) -> None:
+    """What the tables of the docs are made of."""
+    documented_config(case)

@@ -1,0 +1,384 @@
+"""Conformance of a whole model, an architecture's or a recipe's: what its parts promise holds through all layers.
+
+Dimension legend: B batch, T tokens, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from zoo.contracts.architecture import Architecture
+from zoo.contracts.values.cache import Cache
+from zoo.contracts.values.mask import Mask
+from zoo.initialization import generator_for
+from zoo.testing.masks import describe, padding, plain
+from zoo.testing.modules import trainable
+from zoo.testing.numbers import agree, differ, finite, within_rounding
+from zoo.testing.suite import Check, Failed, Skipped, Subject, Suite
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class ModelCase:
+    """One model, made anew as often as a check wants it.
+
+    Attributes:
+        build: makes the model on a device, with its initial values on any but ``meta``.
+        tokens: length T.
+        seed: everything random follows from it.
+    """
+
+    build: Callable[[str], Architecture]
+    tokens: int
+    seed: int
+
+    @property
+    def label(self) -> str:
+        """``T=5``."""
+        return f"T={self.tokens}"
+
+    def make(self, *, training: bool = False) -> Architecture:
+        """The model in float64, its initial values moved a little so that none of them is 0 or 1."""
+        model = self.build("cpu").double().train(training)
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                generator = generator_for(self.seed, f"scatter/{name}")
+                parameter.add_(torch.randn(parameter.shape, generator=generator).to(parameter), alpha=0.03)
+        return model
+
+    def ids(self, model: Architecture, batch: int = 2, *, salt: int = 0) -> Tensor:
+        """(B, T) random tokens."""
+        generator = torch.Generator().manual_seed(self.seed * 1000 + salt)
+        return torch.randint(model.head_weight.shape[0], (batch, self.tokens), generator=generator)
+
+    def run(self, model: Architecture, ids_BT: Tensor, mask: Mask | None = None, cache: Cache | None = None) -> Tensor:
+        """(B, T, V) scores over the vocabulary."""
+        return model.head(model(ids_BT, mask=mask, cache=cache).hidden)
+
+    def chunks(self, model: Architecture, ids_BT: Tensor, sizes: Sequence[int], cache: Cache, *first: Mask) -> Tensor:
+        """(B, T, V) piece by piece through a cache; the first piece may have a mask of its own."""
+        scores = []
+        with torch.no_grad():
+            for index, piece_BT in enumerate(ids_BT.split(list(sizes), 1)):
+                scores.append(self.run(model, piece_BT, first[index] if index < len(first) else None, cache))
+        return torch.cat(scores, 1)
+
+
+class ModelSubject:
+    """A model under examination.
+
+    Args:
+        build: makes the model on a device.
+        offers: words that its class offers.
+        seed: everything random follows from it.
+    """
+
+    def __init__(self, build: Callable[[str], Architecture], offers: frozenset[str], *, seed: int = 0) -> None:
+        self.build, self._offers, self.seed = build, offers, seed
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """Words that the class offers."""
+        return self._offers
+
+    def cases(self, check: Check) -> Iterator[ModelCase]:
+        """One token, and five."""
+        for tokens in check.tokens or (1, 5):
+            yield ModelCase(build=self.build, tokens=tokens, seed=self.seed)
+
+
+def _runs(case: ModelCase) -> str:
+    """Hidden states (B, T, D), and scores (B, T, V) by the head's weight."""
+    model = case.make()
+    ids_BT = case.ids(model)
+    hidden_BTD = model(ids_BT).hidden
+    if hidden_BTD.shape != (2, case.tokens, model.head_weight.shape[1]):
+        raise Failed(
+            f"hidden states have shape {tuple(hidden_BTD.shape)}, the head's weight {tuple(model.head_weight.shape)}"
+        )
+    scores_BTV = nn.functional.linear(hidden_BTD, model.head_weight, model.head_bias)
+    finite(scores_BTV, "scores")
+    agree(model.head(hidden_BTD), scores_BTV, "head(hidden) against head_weight and head_bias")
+    return f"{sum(parameter.numel() for parameter in model.parameters()):,} parameters"
+
+
+def _no_look_ahead(case: ModelCase) -> None:
+    """Another token at s changes no score before s, and changes one at s or after."""
+    model = case.make()
+    ids_BT = case.ids(model)
+    base_BTV = case.run(model, ids_BT, Mask(causal=True))
+    for s in range(case.tokens):
+        moved_BT = ids_BT.clone()
+        moved_BT[:, s] = (ids_BT[:, s] + 1) % model.head_weight.shape[0]
+        moved_BTV = case.run(model, moved_BT, Mask(causal=True))
+        agree(moved_BTV[:, :s], base_BTV[:, :s], f"scores before {s}, token {s} replaced")
+        differ(moved_BTV[:, s:], base_BTV[:, s:], f"replacing token {s} changes no score at all")
+        if s == 0 and case.tokens > 1:
+            differ(moved_BTV[:, -1], base_BTV[:, -1], "the last score doesn't depend on the first token")
+
+
+def _both_ways(case: ModelCase) -> None:
+    """Without a mask the first score depends on the last token and the last on the first."""
+    model = case.make()
+    ids_BT = case.ids(model)
+    base_BTV = case.run(model, ids_BT, Mask())
+    for s, t in ((0, -1), (-1, 0)):
+        moved_BT = ids_BT.clone()
+        moved_BT[:, s] = (ids_BT[:, s] + 1) % model.head_weight.shape[0]
+        differ(case.run(model, moved_BT, Mask())[:, t], base_BTV[:, t], f"score {t} doesn't depend on token {s}")
+
+
+def _padded(case: ModelCase, left: bool) -> None:
+    model = case.make()
+    ids_BT, lengths = case.ids(model, 3), [5, 2, 0]
+    valid_BS = padding(lengths, 5, left=left)
+    for plain_mask in _own_masks(model):
+        mask = Mask(causal=plain_mask.causal, valid_BS=valid_BS)
+        scores_BTV = case.run(model, ids_BT, mask)
+        finite(scores_BTV, f"{describe(mask)}: scores, an empty row among them")
+        for row in (0, 1):
+            alone = case.run(model, ids_BT[row : row + 1, valid_BS[row]], plain_mask)
+            agree(scores_BTV[row, valid_BS[row]], alone[0], f"{describe(mask)}: row {row} against its tokens alone")
+
+
+def _own_masks(model: Architecture) -> list[Mask]:
+    return plain(model.offers) or [Mask()]
+
+
+def _right_padding(case: ModelCase) -> None:
+    """Rows of 5, 2 and 0 tokens, padded behind."""
+    _padded(case, left=False)
+
+
+def _left_padding(case: ModelCase) -> None:
+    """Rows of 5, 2 and 0 tokens, padded before: positions count tokens."""
+    _padded(case, left=True)
+
+
+def _documents(case: ModelCase) -> None:
+    """Two documents in a row equal each by itself, to rounding."""
+    model = case.make()
+    ids_BT = case.ids(model)
+    for plain_mask in _own_masks(model):
+        mask = Mask(causal=plain_mask.causal, documents_BS=torch.tensor([[1, 1, 2, 2, 2]] * 2))
+        alone = torch.cat([case.run(model, piece, plain_mask) for piece in ids_BT.split([2, 3], 1)], 1)
+        agree(case.run(model, ids_BT, mask), alone, f"{describe(mask)}: against each document alone")
+
+
+def _rows_apart(case: ModelCase) -> None:
+    """No row of a batch knows of another."""
+    model = case.make()
+    ids_BT = case.ids(model, 3)
+    whole = case.run(model, ids_BT)
+    for row in range(3):
+        agree(case.run(model, ids_BT[row : row + 1])[0], whole[row], f"row {row} alone")
+
+
+def _cached(case: ModelCase) -> None:
+    """Token by token and in chunks, with NaN in the unused room of every buffer."""
+    model = case.make()
+    ids_BT = case.ids(model)
+    want = case.run(model, ids_BT)
+    for sizes in ([1] * 6, [2, 3, 1]):
+        cache, scores = Cache(), []
+        for piece_BT in ids_BT.split(sizes, 1):
+            scores.append(case.chunks(model, piece_BT, [piece_BT.shape[1]], cache))
+            for spare in (spare for layer in cache.layers().values() for spare in layer.spare()):
+                spare.fill_(torch.nan)
+        agree(torch.cat(scores, 1), want, f"chunks of {sizes} against the full pass")
+
+
+def _cached_prompts(case: ModelCase) -> None:
+    """Left-padded prompts of 4 and 1 tokens go on, as beams in another order, as each does alone."""
+    model, cache = case.make(), Cache()
+    ids_BT, order = case.ids(model), [1, 0, 1]
+    case.chunks(model, ids_BT[:, :4], [4], cache, Mask(causal=True, valid_BS=padding([4, 1], 4, left=True)))
+    cache.reorder(torch.tensor(order))
+    got = case.chunks(model, ids_BT[order, 4:], [1, 1], cache)
+    for row, length in enumerate((1, 4, 1)):
+        want = case.run(model, ids_BT[order[row] : order[row] + 1, 4 - length :])
+        agree(got[row], want[0, -2:], f"2 tokens after a prompt of {length}, rows taken in the order {order}")
+
+
+def _bounded(case: ModelCase) -> str:
+    """One token more than ``max_length`` is a ValueError; without a bound any length works."""
+    model = case.make()
+    bound = model.max_length
+    if bound is None:
+        return "no bound"
+    if bound > 4096:
+        raise Skipped(f"{bound} tokens are too many for a quick check")
+    ids_BT = torch.zeros(1, bound + 1, dtype=torch.int64)
+    with torch.no_grad():
+        model(ids_BT[:, :bound])
+        try:
+            model(ids_BT)
+        except ValueError:
+            return f"at most {bound} tokens"
+    raise Failed(f"took {bound + 1} tokens with a max_length of {bound}; raise ValueError")
+
+
+def _gradients(case: ModelCase) -> None:
+    """After one backward pass every trainable parameter has a finite gradient, an empty row in the batch or not."""
+    model = case.make(training=True)
+    ids_BT = case.ids(model)
+    output = model(ids_BT)
+    loss = model.head(output.hidden).square().sum()
+    (loss if output.auxiliary is None else loss + output.auxiliary).backward()
+    for name, parameter in trainable(model):
+        if parameter.grad is None:
+            raise Failed(f"{name} has no gradient; a parameter that nothing uses stops data-parallel training")
+        finite(parameter.grad, f"gradient of {name}")
+    if "padding" in model.offers:
+        model.zero_grad()
+        mask = Mask(causal="causal" in model.offers, valid_BS=padding([case.tokens, 0], case.tokens, left=True))
+        case.run(model, ids_BT, mask).square().sum().backward()
+        for name, parameter in trainable(model):
+            if parameter.grad is not None:
+                finite(parameter.grad, f"gradient of {name} beside an empty row")
+
+
+def _recomputes(case: ModelCase) -> None:
+    """Blocks recomputed in the backward pass (activation checkpointing) give the same gradients."""
+    gradients = []
+    for recomputed in (False, True):
+        model = case.make()
+        for block in model.block_modules() if recomputed else ():
+            _recompute(block)
+        case.run(model, case.ids(model)).square().sum().backward()
+        gradients.append({name: parameter.grad for name, parameter in trainable(model)})
+    if not gradients[0]:
+        raise Failed("block_modules yields nothing")
+    for name, want in gradients[0].items():
+        got = gradients[1][name]
+        if got is not None and want is not None:
+            agree(got, want, f"gradient of {name} with recomputed blocks")
+
+
+def _recompute(block: nn.Module) -> None:
+    forward = block.forward
+    block.forward = lambda *args, **keywords: checkpoint(forward, *args, use_reentrant=False, **keywords)
+
+
+def _saves(case: ModelCase) -> None:
+    """Through a safetensors file into another model: the same scores, each tensor once, a tied head still tied."""
+    model, other = case.make(), case.build("cpu").double().eval()
+    ids_BT = case.ids(model)
+    try:
+        data = safetensors.torch.save(model.state_dict())
+    except RuntimeError as error:
+        raise Failed(f"safetensors refuses the state dict: {' '.join(str(error).split())[:200]}") from error
+    missing = {name for name, _ in model.named_parameters()} - model.state_dict().keys()
+    if missing:
+        raise Failed(f"the state dict lacks {sorted(missing)}")
+    other.load_state_dict(safetensors.torch.load(data))
+    agree(case.run(other, ids_BT), case.run(model, ids_BT), "a model with the file loaded", tolerance=0.0)
+    twin = copy.deepcopy(model)
+    agree(case.run(twin, ids_BT), case.run(model, ids_BT), "a copy", tolerance=0.0)
+    for what, made in (("after loading", other), ("after copying", twin)):
+        if _is_tied(made) != _is_tied(model):
+            raise Failed(f"{what} the head is no longer tied to the table that it shares")
+
+
+def _is_tied(model: Architecture) -> bool:
+    embeddings = [module.weight for module in model.modules() if isinstance(module, nn.Embedding)]
+    return any(model.head_weight is weight for weight in embeddings)
+
+
+def _initialized(case: ModelCase) -> None:
+    """The same seed twice gives the same values; another seed others; a model made on meta is filled alike."""
+    model, again, other = (case.build("cpu") for _ in range(3))
+    for made, seed in ((model, 5), (again, 5), (other, 6)):
+        made.initialize(seed)
+    values, repeated, others = (dict(made.named_parameters()) for made in (model, again, other))
+    for name, value in values.items():
+        finite(value.detach(), f"initial {name}")
+        agree(repeated[name], value, f"{name} initialized twice with one seed", tolerance=0.0)
+    if all(torch.equal(values[name], others[name]) for name in values):
+        raise Failed("initial values don't depend on the seed")
+
+
+def _meta(case: ModelCase) -> None:
+    """Made on the meta device it has the same parameters, shapes only, and runs; filled there, the same values."""
+    model, empty = case.build("cpu"), case.build("meta")
+    shapes = [{name: tuple(p.shape) for name, p in made.named_parameters()} for made in (model, empty)]
+    if shapes[0] != shapes[1]:
+        raise Failed("on the meta device it has other parameters")
+    if any(parameter.device.type != "meta" for parameter in empty.parameters()):
+        raise Failed("a parameter is made on a device of its own choice")
+    hidden = empty.eval()(torch.zeros(2, case.tokens, dtype=torch.int64, device="meta")).hidden
+    if hidden.shape != (2, case.tokens, model.head_weight.shape[1]):
+        raise Failed(f"hidden states have shape {tuple(hidden.shape)} on the meta device")
+
+
+def _repeatable(case: ModelCase) -> None:
+    """Two passes in evaluation are bit-equal."""
+    model = case.make()
+    ids_BT = case.ids(model)
+    first = case.run(model, ids_BT)
+    case.run(model, case.ids(model, salt=1))
+    agree(case.run(model, ids_BT), first, "a second pass over the same tokens", tolerance=0.0)
+
+
+def _half(case: ModelCase) -> None:
+    """In bfloat16 and under autocast the hidden states stay within some roundings of float64 with the same weights."""
+    low = case.make().bfloat16()
+    exact = case.make()
+    with torch.no_grad():
+        for parameter, rounded in zip(exact.parameters(), low.parameters(), strict=True):
+            parameter.copy_(rounded)
+    ids_BT = case.ids(exact)
+    want = case.run(exact, ids_BT)
+    within_rounding(case.run(low, ids_BT), want, torch.bfloat16, "bfloat16 against float64", roundings=16)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = case.run(exact.float(), ids_BT)
+    within_rounding(got, want, torch.bfloat16, "bfloat16 autocast against float64", roundings=16)
+
+
+def _compiled(case: ModelCase) -> None:
+    """torch.compile (aot_eager) gives the same scores, forward and backward."""
+    model = case.make()
+    ids_BT = case.ids(model)
+    want = case.run(model, ids_BT)
+    torch.compiler.reset()
+    compiled = torch.compile(lambda ids_BT: case.run(model, ids_BT), backend="aot_eager")
+    agree(compiled(ids_BT), want, "compiled against eager")
+
+
+MODEL_CHECKS = [
+    Check("gives hidden states, and scores by its head", _runs),
+    Check("no look-ahead through all layers", _no_look_ahead, frozenset({"causal"})),
+    Check("sees both ways", _both_ways, frozenset({"bidirectional"}), tokens=(5,)),
+    Check("right padding changes nothing", _right_padding, frozenset({"padding"}), tokens=(5,)),
+    Check("left padding changes nothing", _left_padding, frozenset({"padding"}), tokens=(5,)),
+    Check("packed documents equal each alone", _documents, frozenset({"documents"}), tokens=(5,)),
+    Check("a row alone equals the row in its batch", _rows_apart, tokens=(5,)),
+    Check("cache = full pass", _cached, frozenset({"cache"}), tokens=(6,)),
+    Check(
+        "cache of a left-padded batch, beams reordered", _cached_prompts, frozenset({"cache", "padding"}), tokens=(6,)
+    ),
+    Check("its bound is kept, or it has none", _bounded, tokens=(5,)),
+    Check("every parameter gets a finite gradient", _gradients, tokens=(5,)),
+    Check("blocks can be recomputed", _recomputes, tokens=(5,)),
+    Check("safetensors round trip, ties kept", _saves, tokens=(5,)),
+    Check("initial values follow from the seed", _initialized, tokens=(1,)),
+    Check("runs on the meta device", _meta, tokens=(5,)),
+    Check("evaluation is deterministic", _repeatable, tokens=(5,)),
+    Check("half precision within its rounding", _half, tokens=(5,)),
+    Check("compiles (aot_eager) to the same function", _compiled, tokens=(5,), full=True),
+]
+"""Checks that architectures and recipes share."""
+
+
+def model_suite(kind: str, subject: Callable[..., Subject]) -> Suite[Any]:
+    """A suite that begins with the checks of a model."""
+    suite: Suite[Any] = Suite(kind, subject)
+    suite.include(MODEL_CHECKS)
+    return suite

@@ -1,0 +1,347 @@
+"""What every kind of module owes: configuration, gradients, precision, saving, initial values.
+
+Dimension legend: B batch, T tokens, D width.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zoo.config import knobs
+from zoo.initialization import generator_for, initialize
+from zoo.testing.numbers import agree, finite, noise, within_rounding
+from zoo.testing.suite import Check, Failed, Skipped
+from zoo.testing.variants import Variant, variants
+
+DIM = 16
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class ModuleCase(ABC):
+    """A module with certain knobs at a certain length; a kind says how it is made and run.
+
+    Attributes:
+        component: the class.
+        variant: knobs that differ from the defaults.
+        parent: what the parent tells the constructor (width, heads, ...).
+        tokens: length T.
+        seed: everything random follows from it.
+    """
+
+    component: type[Any]
+    variant: Variant
+    parent: Mapping[str, Any]
+    tokens: int
+    seed: int
+
+    @property
+    def label(self) -> str:
+        """``kv_heads=1, T=5``."""
+        return ", ".join(part for part in (self.variant.label, f"T={self.tokens}") if part)
+
+    def make(
+        self, *, dtype: torch.dtype = torch.float64, seed: int | None = None, training: bool = False, **parent: Any
+    ) -> Any:
+        """The module with scattered values; ``parent`` overrides what the constructor is told."""
+        made = self.build(self.variant.knobs, **parent)
+        scatter(made, self.seed if seed is None else seed)
+        return made.to(dtype).train(training)
+
+    def build(self, knobs: Mapping[str, Any], **parent: Any) -> nn.Module:
+        """The module as its constructor leaves it."""
+        return self.component(self.component.Config(**knobs), **{**self.parent, **parent})
+
+    @property
+    def width(self) -> int:
+        """Width D of the input."""
+        return self.parent.get("dim", DIM)
+
+    def input(self, batch: int = 2, *, salt: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+        """(B, T, D) noise; another ``salt`` is other noise."""
+        return noise(batch, self.tokens, self.width, seed=self.seed * 1000 + salt, dtype=dtype)
+
+    @abstractmethod
+    def run(self, module: Any, x_BTD: Tensor) -> Tensor:
+        """All that the module makes of an input, as one tensor of which the first dimension is B."""
+
+
+class ModuleSubject(ABC):
+    """A module class under examination.
+
+    Args:
+        component: the class.
+        seed: everything random follows from it.
+    """
+
+    lengths: tuple[int, ...] = (1, 5)
+    case: type[ModuleCase]
+
+    def __init__(self, component: type[Any], *, seed: int = 0, **others: Any) -> None:
+        self.component, self.seed = component, seed
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """Words that choose among the checks."""
+        return frozenset()
+
+    @functools.cached_property
+    def parent(self) -> Mapping[str, Any]:
+        """What the constructor is told of its surroundings."""
+        return {"dim": DIM}
+
+    @functools.cached_property
+    def variants(self) -> list[Variant]:
+        """The defaults and each knob changed."""
+        return variants(self.component, self.accepts)
+
+    def accepts(self, knobs: Mapping[str, Any]) -> bool:
+        """Whether the module can be made with some knobs."""
+        try:
+            self.component(self.component.Config(**knobs), **self.parent)
+        except ValueError:
+            return False
+        return True
+
+    def cases(self, check: Check) -> Iterator[Any]:
+        """Every length with the default knobs, and the longest with every other."""
+        lengths = check.tokens or self.lengths
+        for tokens in lengths:
+            for variant in self.variants if check.knobs and tokens == lengths[-1] else self.variants[:1]:
+                yield self.case(
+                    component=self.component, variant=variant, parent=self.parent, tokens=tokens, seed=self.seed
+                )
+
+
+@torch.no_grad()
+def scatter(module: nn.Module, seed: int) -> None:
+    """Give every parameter values that matter: gates that begin closed and scales that begin at 1 would hide faults."""
+    # A module that can't be initialized is a finding of its own check; the constructor's values do here.
+    with contextlib.suppress(TypeError):
+        initialize(module, seed, std=0.3, branch_std=0.3)
+    for name, parameter in module.named_parameters():
+        generator = generator_for(seed, f"scatter/{name}")
+        parameter.add_(torch.randn(parameter.shape, generator=generator).to(parameter.dtype), alpha=0.2)
+
+
+def documented_config(case: Any) -> None:
+    """Recipes, tables and ``zoo new`` read only the Config: each field needs a type, a default and a docstring."""
+    for field in dataclasses.fields(case.component.Config):
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise Failed(f"Config.{field.name} has no default")
+        if not field.kw_only:
+            raise Failed(f"Config.{field.name} can be given by place; write @dataclass(kw_only=True)")
+    for knob in knobs(case.component.Config):
+        if not knob.text:
+            raise Failed(f"Config.{knob.name} has no docstring under it")
+
+
+def same_again(case: ModuleCase) -> None:
+    """Evaluation is a function: dropout is off, nothing is left behind by an earlier call."""
+    module, x_BTD = case.make(), case.input()
+    first = case.run(module, x_BTD)
+    case.run(module, case.input(salt=1))
+    agree(case.run(module, x_BTD), first, "a second pass over the same input", tolerance=0.0)
+    agree(case.run(case.make(), x_BTD), first, "a second module with the same values", tolerance=0.0)
+
+
+def dropout_only_in_training(case: ModuleCase) -> None:
+    """With a dropout of 0.5 evaluation gives what it gives without."""
+    if "dropout" not in case.parent:
+        raise Skipped("its parent tells it no dropout")
+    x_BTD = case.input()
+    want = case.run(case.make(dropout=0.0), x_BTD)
+    agree(case.run(case.make(dropout=0.5), x_BTD), want, "evaluation with dropout 0.5 against dropout 0", tolerance=0.0)
+
+
+def finite_gradients(case: ModuleCase) -> None:
+    """After one backward pass every parameter and the input have a gradient, and all numbers in it are finite."""
+    module, x_BTD = case.make(training=True), case.input().requires_grad_()
+    out = case.run(module, x_BTD)
+    (out * noise(*out.shape, seed=case.seed + 1)).sum().backward()
+    for name, gradient in [("the input", x_BTD.grad), *((n, p.grad) for n, p in trainable(module))]:
+        if gradient is None:
+            raise Failed(f"{name} has no gradient; a parameter that nothing uses stops data-parallel training")
+        finite(gradient, f"gradient of {name}")
+
+
+def trainable(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """Names and parameters that are trained."""
+    return [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
+
+
+def right_gradients(case: ModuleCase) -> None:
+    """The backward pass is the derivative of the forward pass: finite differences in float64, one tensor at a time."""
+    module, x_BTD = case.make(), case.input(batch=1).requires_grad_()
+    weights = noise(*case.run(module, x_BTD).shape, seed=case.seed + 1)
+    tensors = [("the input", x_BTD), *trainable(module)]
+    gradients = torch.autograd.grad(
+        (case.run(module, x_BTD) * weights).sum(), [tensor for _, tensor in tensors], allow_unused=True
+    )
+    for index, ((name, tensor), gradient) in enumerate(zip(tensors, gradients, strict=True)):
+        direction = noise(*tensor.shape, seed=case.seed + 10 + index)
+        want = _slope(lambda: float((case.run(module, x_BTD).detach() * weights).sum()), tensor, direction)
+        got = 0.0 if gradient is None else float((gradient * direction).sum())
+        if abs(got - want) > 1e-5 * max(1.0, abs(want)):
+            raise Failed(
+                f"gradient of {name} along a random direction is {got:.6g}, finite differences give {want:.6g}"
+            )
+
+
+@torch.no_grad()
+def _slope(function: Callable[[], float], tensor: Tensor, direction: Tensor, step: float = 1e-6) -> float:
+    """Central difference of a function while a tensor moves along a direction."""
+    original = tensor.clone()
+    values = []
+    for sign in (1, -1):
+        tensor.copy_(original + sign * step * direction)
+        values.append(function())
+    tensor.copy_(original)
+    return (values[0] - values[1]) / (2 * step)
+
+
+def keeps_precision(case: ModuleCase) -> None:
+    """float32 in, float32 out, and close to float64; float64 is computed as float64 all the way."""
+    module, x_BTD = case.make(), case.input()
+    want = case.run(module, x_BTD)
+    if want.dtype != torch.float64:
+        raise Failed(f"float64 input gives {want.dtype}")
+    got = case.run(case.make().float(), x_BTD.float())
+    if got.dtype != torch.float32:
+        raise Failed(f"float32 input gives {got.dtype}")
+    within_rounding(got, want, torch.float32, "float32 against float64", roundings=64)
+
+
+def half_precision(case: ModuleCase) -> None:
+    """A bfloat16 module gives bfloat16, finite and within a few roundings of float64 with the same weights."""
+    module, x_BTD = case.make().bfloat16(), case.input(dtype=torch.bfloat16)
+    want = case.run(_with_values_of(case, module), x_BTD.double())
+    got = case.run(module, x_BTD)
+    if got.dtype != torch.bfloat16:
+        raise Failed(f"bfloat16 input gives {got.dtype}")
+    within_rounding(got, want, torch.bfloat16, "bfloat16 against float64")
+    finite(case.run(case.make().half(), x_BTD.half()), "float16")
+
+
+def autocast(case: ModuleCase) -> None:
+    """Under bfloat16 autocast a float32 module stays within a few roundings of float64; its gradients are finite."""
+    module, x_BTD = case.make().float(), case.input(dtype=torch.float32).requires_grad_()
+    want = case.run(_with_values_of(case, module), x_BTD.detach().double())
+    with torch.autocast("cpu", torch.bfloat16):
+        got = case.run(module, x_BTD)
+    within_rounding(got.detach(), want.detach(), torch.bfloat16, "bfloat16 autocast against float64")
+    got.float().sum().backward()
+    for name, parameter in trainable(module):
+        if parameter.grad is not None:
+            finite(parameter.grad, f"gradient of {name} under autocast")
+
+
+def _with_values_of(case: ModuleCase, module: nn.Module) -> nn.Module:
+    """The same module in float64, made anew: its tables are as precise as they can be, its parameters as given."""
+    exact = case.make()
+    values = dict(module.named_parameters())
+    with torch.no_grad():
+        for name, parameter in exact.named_parameters():
+            parameter.copy_(values[name])
+    return exact
+
+
+def saves_and_loads(case: ModuleCase) -> None:
+    """The state dict holds all that was learned, once; loaded into another module it gives the same function."""
+    module, other = case.make(), case.make(seed=case.seed + 1)
+    x_BTD = case.input()
+    want = case.run(module, x_BTD)
+    state = module.state_dict()
+    _check_storable(module, state)
+    other.load_state_dict({name: tensor.clone() for name, tensor in state.items()})
+    agree(case.run(other, x_BTD), want, "a module with the state dict loaded", tolerance=0.0)
+
+
+def _check_storable(module: nn.Module, state: Mapping[str, Any]) -> None:
+    parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
+    for name, tensor in state.items():
+        if not isinstance(tensor, Tensor):
+            raise Failed(f"{name} in the state dict is {type(tensor).__name__}; safetensors holds tensors only")
+        if name in parameters and tensor.ndim == 0:
+            raise Failed(f"parameter {name} is a scalar, which FSDP2 refuses; give it the shape (1,)")
+        if name not in parameters and tensor.is_floating_point():
+            raise Failed(f"buffer {name} would be saved, rounded to the model's precision; make it persistent=False")
+    places = [tensor.data_ptr() for tensor in state.values() if tensor.numel()]
+    if len(places) > len(set(places)):
+        raise Failed("two names of the state dict are one tensor, which safetensors refuses; keep one of them")
+
+
+def copies_after_use(case: ModuleCase) -> None:
+    """A module that has been used can be copied and used again: no graph, no table of the last call is left in it."""
+    module, x_BTD = case.make(training=True), case.input().requires_grad_()
+    case.run(module, x_BTD).sum().backward()
+    twin = copy.deepcopy(module)
+    case.run(module, x_BTD).sum().backward()
+    agree(case.run(twin.eval(), x_BTD), case.run(module.eval(), x_BTD), "a copy after use", tolerance=0.0)
+
+
+def seeded_initialization(case: ModuleCase) -> None:
+    """Every parameter is filled, and the same seed gives the same values whatever other generators do meanwhile."""
+    first, again = (dict(_initialized(case).named_parameters()) for _ in range(2))
+    for name, value in first.items():
+        finite(value.detach(), f"initial {name}")
+        agree(again[name], value, f"{name} initialized twice with one seed", tolerance=0.0)
+
+
+def _initialized(case: ModuleCase) -> nn.Module:
+    module = case.build(case.variant.knobs).double()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.fill_(torch.nan)
+    try:
+        initialize(module, case.seed, std=0.02, branch_std=0.01)
+    except TypeError as error:
+        raise Failed(str(error)) from error
+    return module
+
+
+def works_on_meta(case: ModuleCase) -> None:
+    """On the meta device it has shapes and no values, so that ``zoo info`` can count a model of any size."""
+    want = case.run(case.make(), case.input())
+    with torch.device("meta"):
+        module = case.build(case.variant.knobs)
+    if any(parameter.device.type != "meta" for parameter in module.parameters()):
+        raise Failed("a parameter is made on a device of its own choice")
+    got = case.run(module.eval(), case.input(dtype=torch.float32).to("meta"))
+    if got.shape != want.shape:
+        raise Failed(f"shape {tuple(got.shape)} on the meta device, {tuple(want.shape)} elsewhere")
+
+
+def compiles(case: ModuleCase) -> None:
+    """torch.compile (aot_eager, no graph breaks) gives the same function."""
+    module, x_BTD = case.make(), case.input()
+    want = case.run(module, x_BTD)
+    torch.compiler.reset()
+    run = torch.compile(lambda x_BTD: case.run(module, x_BTD), backend="aot_eager", fullgraph=True)
+    agree(run(x_BTD), want, "compiled against eager")
+
+
+MODULE_CHECKS = [
+    Check("every knob has a type, a default and a docstring", documented_config, schemes=False, tokens=(1,)),
+    Check("evaluation is deterministic", same_again, tokens=(5,)),
+    Check("dropout acts in training only", dropout_only_in_training, tokens=(5,)),
+    Check("every parameter gets a finite gradient", finite_gradients),
+    Check("gradients equal finite differences in float64", right_gradients, tokens=(3,)),
+    Check("float32 and float64 are kept", keeps_precision, tokens=(5,)),
+    Check("bfloat16 within its rounding", half_precision, tokens=(5,)),
+    Check("bfloat16 autocast within its rounding", autocast, tokens=(5,)),
+    Check("state dict round trip", saves_and_loads, tokens=(5,)),
+    Check("copies after use", copies_after_use, tokens=(5,)),
+    Check("initial values follow from the seed", seeded_initialization, schemes=False, tokens=(1,)),
+    Check("runs on the meta device", works_on_meta, tokens=(5,)),
+    Check("compiles (aot_eager) to the same function", compiles, tokens=(5,), knobs=False, full=True),
+]
+"""Checks that every module kind includes."""

@@ -1,0 +1,144 @@
+"""Conformance of an optimizer component: every parameter once, the rate that was asked for, a state that resumes."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from zoo.testing.modules import documented_config, scatter
+from zoo.testing.numbers import agree, finite, noise
+from zoo.testing.suite import Check, Failed, Suite
+from zoo.testing.variants import Variant, variants
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptimizerCase:
+    """One optimizer with certain knobs, over a network with matrices, vectors and a frozen layer."""
+
+    component: type[Any]
+    variant: Variant
+    seed: int
+
+    @property
+    def label(self) -> str:
+        """``weight_decay=0.0``."""
+        return self.variant.label
+
+    def make(self, network: nn.Module, **knobs: Any) -> torch.optim.Optimizer:
+        """The torch optimizer over the network's parameters."""
+        component = self.component(self.component.Config(**{**self.variant.knobs, **knobs}))
+        return component.make(network.named_parameters())
+
+    def network(self) -> nn.Sequential:
+        """A linear layer, a norm, a nonlinearity, a linear layer and a frozen one."""
+        network = nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.Tanh(), nn.Linear(8, 4), nn.Linear(4, 4)).double()
+        scatter(network, self.seed)
+        network[4].requires_grad_(False)
+        return network
+
+    def steps(self, network: nn.Module, optimizer: torch.optim.Optimizer, first: int, count: int) -> list[float]:
+        """Losses of some steps of a regression."""
+        losses = []
+        for step in range(first, first + count):
+            inputs = noise(16, 6, seed=self.seed + step)
+            loss = (network(inputs) - inputs[:, :4]).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(float(loss.detach()))
+        return losses
+
+
+class OptimizerSubject:
+    """An optimizer component."""
+
+    offers: frozenset[str] = frozenset()
+
+    def __init__(self, component: type[Any], *, seed: int = 0, **others: Any) -> None:
+        self.component, self.seed = component, seed
+
+    def _accepts(self, knobs: Any) -> bool:
+        try:
+            case = OptimizerCase(component=self.component, variant=Variant(knobs), seed=self.seed)
+            case.make(case.network())
+        except ValueError:
+            return False
+        return True
+
+    def cases(self, check: Check) -> Iterator[OptimizerCase]:
+        """The defaults and each knob changed."""
+        for variant in variants(self.component, self._accepts):
+            yield OptimizerCase(component=self.component, variant=variant, seed=self.seed)
+
+
+SUITE = Suite("optimizer", OptimizerSubject)
+
+
+@SUITE.check("makes a torch optimizer")
+def makes(case: OptimizerCase) -> str:
+    """A ``torch.optim.Optimizer``, which Lightning and the schedule know how to handle."""
+    made = case.make(case.network())
+    if not isinstance(made, torch.optim.Optimizer):
+        raise Failed(f"makes a {type(made).__name__}, not a torch.optim.Optimizer")
+    return type(made).__name__
+
+
+@SUITE.check("every trainable parameter once, no frozen one")
+def every_parameter(case: OptimizerCase) -> None:
+    """A parameter in no group is never trained, and nobody would notice."""
+    network = case.network()
+    held = [id(parameter) for group in case.make(network).param_groups for parameter in group["params"]]
+    for name, parameter in network.named_parameters():
+        times = held.count(id(parameter))
+        if times != int(parameter.requires_grad):
+            raise Failed(f"{name} is in {times} groups, it should be in {int(parameter.requires_grad)}")
+
+
+@SUITE.check("takes the learning rate and the decay that were asked for")
+def takes_knobs(case: OptimizerCase) -> None:
+    """Every group has ``lr``; matrices decay, vectors (biases, norms) don't."""
+    network = case.network()
+    for group in case.make(network, lr=0.0123, weight_decay=0.25).param_groups:
+        if group["lr"] != 0.0123:
+            raise Failed(f"a group has lr {group['lr']} instead of 0.0123")
+        for parameter in group["params"]:
+            if parameter.ndim < 2 and group.get("weight_decay", 0.0):
+                raise Failed(f"a vector of shape {tuple(parameter.shape)} decays by {group['weight_decay']}")
+
+
+@SUITE.check("learns")
+def learns(case: OptimizerCase) -> str:
+    """Thirty steps of a regression make its loss smaller; the frozen layer stays."""
+    network = case.network()
+    frozen = [parameter.clone() for parameter in network[4].parameters()]
+    losses = case.steps(network, case.make(network, lr=0.01), 0, 30)
+    finite(torch.tensor(losses), "losses")
+    if not losses[-1] < losses[0]:
+        raise Failed(f"after 30 steps at lr 0.01 the loss is {losses[-1]:.4g}, it began at {losses[0]:.4g}")
+    for before, after in zip(frozen, network[4].parameters(), strict=True):
+        agree(after, before, "the frozen layer", tolerance=0.0)
+    return f"{losses[0]:.3g} to {losses[-1]:.3g} in 30 steps"
+
+
+@SUITE.check("resumes from its state")
+def resumes(case: OptimizerCase) -> None:
+    """Three steps, state saved and loaded into a new optimizer, three more: bit-equal to six in a row."""
+    whole, halves = case.network(), case.network()
+    want = case.steps(whole, case.make(whole), 0, 6)
+    first = case.make(halves)
+    got = case.steps(halves, first, 0, 3)
+    second = case.make(halves)
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
+    got += case.steps(halves, second, 3, 3)
+    agree(torch.tensor(got), torch.tensor(want), "losses of six steps, resumed after three", tolerance=0.0)
+
+
+@SUITE.check("every knob has a type, a default and a docstring")
+def documented(case: OptimizerCase) -> None:
+    """What the tables of the docs are made of."""
+    documented_config(case)

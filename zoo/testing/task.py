@@ -1,0 +1,193 @@
+"""Conformance of a task: losses are sums, which add up over rows, and what is counted is what is summed."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from zoo.contracts.architecture import Architecture
+from zoo.contracts.data import Draw
+from zoo.contracts.task import Batch
+from zoo.contracts.tokenizer import Tokenizer
+from zoo.contracts.values.capabilities import WORDS
+from zoo.errors import RunFailed
+from zoo.registry import Registry
+from zoo.testing.architecture import ArchitectureSubject
+from zoo.testing.modules import documented_config
+from zoo.testing.numbers import agree, finite
+from zoo.testing.suite import Check, Failed, Skipped, Suite
+from zoo.testing.templates.data import Mine as Progressions
+from zoo.testing.templates.tokenizer import Mine as Bytes
+
+
+class _Text(Progressions):
+    """Progressions of bytes, as if they were text."""
+
+    def tokenizer(self) -> Tokenizer:
+        """A byte tokenizer, so that tasks can count bytes."""
+        return Bytes(Bytes.Config())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskCase:
+    """One task with its default knobs on a small data set, with a small model that offers what it needs."""
+
+    component: type[Any]
+    model: Architecture
+    data: Any
+    label: str = ""
+
+    def make(self) -> Any:
+        """The task."""
+        return self.component(self.component.Config(), data=self.data)
+
+    def batch(self, samples: Sequence[int]) -> Batch:
+        """The batch of these samples, -1 for an empty row.
+
+        Raises:
+            Skipped: the task wants keys that the kit's data set doesn't have.
+        """
+        ids = np.asarray(samples, dtype=np.int64)
+        batch = self.data.batch(Draw(ids, np.zeros_like(ids), 0), "train")
+        if missing := self.component.keys - batch.keys():
+            raise Skipped(f"the kit has no data with {', '.join(sorted(missing))}")
+        return batch
+
+
+class TaskSubject:
+    """A task class.
+
+    Args:
+        component: the class.
+        seed: everything random follows from it.
+        plugins: where an architecture is found, beyond what is installed.
+    """
+
+    offers: frozenset[str] = frozenset()
+
+    def __init__(self, component: type[Any], *, seed: int = 0, plugins: Sequence[Path | str] = ()) -> None:
+        self.component, self.seed, self.plugins = component, seed, plugins
+
+    def cases(self, check: Check) -> Iterator[TaskCase]:
+        """One, of text."""
+        data = _Text(_Text.Config(), cache=Path(tempfile.gettempdir()))
+        data.prepare()
+        yield TaskCase(component=self.component, model=self._model(), data=data)
+
+    def _model(self) -> Architecture:
+        for record in Registry.discover(self.plugins).components("architecture"):
+            if record.status == "ok" and self.component.needs <= (found := record.load()).offers:
+                return ArchitectureSubject(found, seed=self.seed, plugins=self.plugins).build("cpu").double().eval()
+        raise Skipped(f"no architecture here offers {', '.join(sorted(self.component.needs))}")
+
+
+SUITE = Suite("task", TaskSubject)
+
+
+@SUITE.check("says what it needs and measures")
+def declares(case: TaskCase) -> str:
+    """``needs`` are known words, ``metrics`` say which way is better, ``keys`` are those of a batch."""
+    if not isinstance(case.component.needs, frozenset) or case.component.needs - WORDS.keys():
+        raise Failed(f"needs is {case.component.needs!r}; it must be a frozenset of {', '.join(WORDS)}")
+    if not case.component.metrics:
+        raise Failed("metrics is empty; the first one selects the best checkpoint")
+    if wrong := {way for way in case.component.metrics.values() if way not in ("lower", "higher")}:
+        raise Failed(f"a metric is better {sorted(wrong)}; say lower or higher")
+    return f"measures {', '.join(case.component.metrics)}"
+
+
+@SUITE.check("a loss is a scalar sum with a gradient")
+def loss_is_a_sum(case: TaskCase) -> None:
+    """``total`` has a gradient, ``sums`` are scalars without one; ``targets`` is what ``count`` said before."""
+    task, batch = case.make(), case.batch([0, 5, 9])
+    loss = task.loss(case.model, batch)
+    if loss.total.ndim or not loss.total.requires_grad:
+        raise Failed(f"total has shape {tuple(loss.total.shape)}; it must be a scalar with a gradient")
+    finite(loss.total, "total")
+    if missing := {"loss", "targets"} - loss.sums.keys():
+        raise Failed(f"sums lacks {', '.join(sorted(missing))}")
+    for name, value in loss.sums.items():
+        if not isinstance(value, Tensor) or value.ndim or value.requires_grad:
+            raise Failed(f"{name} in sums must be a scalar tensor without a gradient")
+    if int(loss.sums["targets"]) != task.count(batch):
+        raise Failed(f"count says {task.count(batch)} targets before the pass, sums {int(loss.sums['targets'])} after")
+
+
+@SUITE.check("losses add up over rows")
+def adds_up(case: TaskCase) -> None:
+    """The loss of a batch, its counts and sums, are those of its rows together: micro-batches change nothing."""
+    task, samples = case.make(), [0, 5, 9, -1, 14]
+    whole_batch = case.batch(samples)
+    whole = task.loss(case.model, whole_batch)
+    parts = [{name: tensor[cut] for name, tensor in whole_batch.items()} for cut in (slice(0, 2), slice(2, 5))]
+    losses = [task.loss(case.model, part) for part in parts]
+    agree(torch.stack([loss.total for loss in losses]).sum(), whole.total, "losses of two micro-batches")
+    for name, want in whole.sums.items():
+        got = torch.stack([loss.sums[name].double() for loss in losses]).sum()
+        agree(got, want.double(), f"{name} of two micro-batches")
+    if task.count(whole_batch) != sum(map(task.count, parts)):
+        raise Failed("counts of two micro-batches don't add up")
+
+
+@SUITE.check("a batch without any target has loss 0 and gradient 0")
+def no_targets(case: TaskCase) -> None:
+    """Not NaN, and every parameter has a gradient, so that the other ranks needn't wait."""
+    task, batch = case.make(), case.batch([-1, -1])
+    if task.count(batch) != 0:
+        raise Failed(f"counts {task.count(batch)} targets in empty rows")
+    model = case.model
+    model.zero_grad(set_to_none=True)
+    loss = task.loss(model, batch)
+    if float(loss.total.detach()) != 0:
+        raise Failed(f"the loss of empty rows is {float(loss.total.detach())}")
+    loss.total.backward()
+    for name, parameter in model.named_parameters():
+        if parameter.grad is None or float(parameter.grad.abs().max()) != 0:
+            raise Failed(f"the gradient of {name} for empty rows is {'missing' if parameter.grad is None else 'not 0'}")
+    model.zero_grad(set_to_none=True)
+
+
+@SUITE.check("metrics from sums")
+def summarizes(case: TaskCase) -> str:
+    """``summary`` gives every metric it names, finite, the same for doubled sums; without a target it is RunFailed."""
+    task = case.make()
+    sums = {name: float(value) for name, value in task.loss(case.model, case.batch([0, 5, 9])).sums.items()}
+    found = task.summary(sums)
+    if missing := case.component.metrics.keys() - found.keys():
+        raise Failed(f"summary lacks {', '.join(sorted(missing))}")
+    agree(
+        torch.tensor(list(task.summary({k: 2 * v for k, v in sums.items()}).values())),
+        torch.tensor(list(found.values())),
+        "metrics of doubled sums",
+        tolerance=1e-5,
+    )
+    try:
+        task.summary(dict.fromkeys(sums, 0.0))
+    except RunFailed:
+        return ", ".join(f"{name} {value:.3g}" for name, value in found.items())
+    raise Failed("summary of no target at all isn't RunFailed")
+
+
+@SUITE.check("every parameter gets a gradient")
+def reaches_all(case: TaskCase) -> None:
+    """One backward pass of the loss reaches all of the model."""
+    case.model.zero_grad(set_to_none=True)
+    case.make().loss(case.model, case.batch([0, 5])).total.backward()
+    for name, parameter in case.model.named_parameters():
+        if parameter.requires_grad and parameter.grad is None:
+            raise Failed(f"{name} has no gradient")
+        if parameter.grad is not None:
+            finite(parameter.grad, f"gradient of {name}")
+
+
+@SUITE.check("every knob has a type, a default and a docstring")
+def documented(case: TaskCase) -> None:
+    """What the tables of the docs are made of."""
+    documented_config(case)
