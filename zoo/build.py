@@ -79,8 +79,9 @@ def check_parts(recipe: Recipe) -> None:
         UserError: names the word that is missing, who needs it, and the components that offer it.
     """
     architecture = recipe.component("architecture").load()
-    task = recipe.component("task").load()
-    _refuse_missing(recipe, "task", task.needs - architecture.offers, "architecture", architecture.offers)
+    if "task" in recipe.tree:  # a preset has none
+        task = recipe.component("task").load()
+        _refuse_missing(recipe, "task", task.needs - architecture.offers, "architecture", architecture.offers)
     if "attention" not in architecture.slots:
         return
     needs = dict.fromkeys(architecture.needs, "architecture")

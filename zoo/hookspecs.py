@@ -55,4 +55,5 @@ def zoo_callbacks(recipe: Any) -> Sequence[Any]:  # type: ignore[empty-body]
     """Lightning callbacks that join one run.
 
     Called once per run, in every process of it. ``recipe`` is the composed recipe, to be read, not changed.
+    From ``setup`` on, ``trainer.default_root_dir`` is the run folder, for files of their own.
     """

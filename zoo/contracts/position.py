@@ -5,7 +5,6 @@ Dimension legend: B batch, T queries, S keys, D width, N heads, H head size, A a
 
 from __future__ import annotations
 
-import functools
 from abc import ABC
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -67,7 +66,6 @@ class Position(Part, nn.Module, ABC):
         return None
 
     @classmethod
-    @functools.cache
     def acts(cls, method: Literal["embed", "rotate", "bias"]) -> bool:
         """Whether the scheme overrides a method."""
         return getattr(cls, method) is not getattr(Position, method)

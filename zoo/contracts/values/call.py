@@ -5,7 +5,8 @@ Dimension legend: B batch, T queries, S keys, D width, N heads, G key/value head
 
 from __future__ import annotations
 
-from typing import Literal
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -56,7 +57,7 @@ class Call:
     def scores(self, q_BNTH: Tensor, k_BGSH: Tensor) -> Tensor:
         """(B, N, T, S) ``scale * q k^T + bias`` (equations 12.1, 12.5), float32 or wider, not masked yet."""
         wide = torch.promote_types(q_BNTH.dtype, torch.float32)
-        with torch.autocast(q_BNTH.device.type, enabled=False):
+        with _no_autocast(q_BNTH.device):
             scores = grouped_product(q_BNTH.to(wide), k_BGSH.to(wide).transpose(-1, -2)) * self.scale
         bias = self._bias(q_BNTH, k_BGSH)
         return scores if bias is None else scores + bias
@@ -113,6 +114,12 @@ class Call:
         if self.mask.valid_BS is None:
             return torch.ones(1, 1, self.mask.keys, 1, dtype=torch.bool, device=keys.device)
         return self.mask.valid_BS[:, None, :, None]
+
+
+def _no_autocast(device: torch.device) -> AbstractContextManager[Any]:
+    """Autocast off; the meta device has none, and refuses to be asked."""
+    available = torch.amp.is_autocast_available(device.type)
+    return torch.autocast(device.type, enabled=False) if available else nullcontext()
 
 
 def repeat_heads(x_BGSH: Tensor, heads: int) -> Tensor:
