@@ -12,7 +12,7 @@ from zoo.registry import Registry
 if TYPE_CHECKING:
     from zoo.contracts.architecture import Architecture
     from zoo.contracts.data import Description
-    from zoo.generation import Continuation, TextModel
+    from zoo.generation.text import Continuation, TextModel
     from zoo.recipe import Recipe
 
 

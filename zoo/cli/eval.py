@@ -15,7 +15,9 @@ from zoo.cli import options, output
 @click.option("--split", type=click.Choice(["validation", "test"]), default="validation", show_default=True)
 @options.plugins
 @options.as_json
-def command(run: str, overrides: tuple[str, ...], split: Literal["validation", "test"], plugins: tuple[str, ...], as_json: bool) -> None:
+def command(
+    run: str, overrides: tuple[str, ...], split: Literal["validation", "test"], plugins: tuple[str, ...], as_json: bool
+) -> None:
     """Measure the model of a run folder.
 
     It is measured on its own data or, by KEY=VALUE such as data.files=[other.txt], on other data.

@@ -72,7 +72,7 @@ class Bookkeeper(lightning.Callback):
         del pl_module, stage
         path = trainer.strategy.broadcast(self.folder.path if self.folder else None)
         assert path is not None
-        trainer._default_root_dir = str(path)  # where callbacks of plugins put their files
+        trainer._default_root_dir = str(path)  # type: ignore[attr-defined]  # callbacks of plugins write there
         self._checkpoints = Checkpoints(Path(path) / "checkpoints", self.settings.keep)
         self.progress = Progress(self.steps, enabled=trainer.is_global_zero)
 
@@ -86,7 +86,7 @@ class Bookkeeper(lightning.Callback):
         self._started = time.monotonic() - self.state.wall_s
         if self.folder is not None:
             self._open(self.folder, trainer)
-        if step and self._is_missing_validation(step):
+        if step and self._is_validation_due(step):
             self._conclude(trainer, module, step)
         elif step and self._is_row_due(step):
             self._write_row(trainer)
@@ -108,13 +108,15 @@ class Bookkeeper(lightning.Callback):
         module = _ours(pl_module)
         result = module.result
         assert result is not None
-        self._take(result, module)
-        self.progress.update(result.step, self.state.tokens, self.state.row.get("train_loss", 0.0))
+        self._count(result)
         if result.signal and result.step < self.steps:
+            self._describe(result, module)
             self._write_row(trainer)
             self._save(trainer, result.step, best=False)
             raise Interrupted(result.signal, result.step)
-        self._conclude(trainer, module, result.step)
+        if self._is_validation_due(result.step) or self._is_row_due(result.step) or self._is_save_due(result.step):
+            self._describe(result, module)
+            self._conclude(trainer, module, result.step)
 
     def on_train_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Write the weights of the last step, which sharded ranks put together."""
@@ -161,10 +163,13 @@ class Bookkeeper(lightning.Callback):
         if not self.has_validation:
             logger.info("no validation: the validation part is empty")
 
-    def _take(self, result: StepResult, module: TrainingModule) -> None:
+    def _count(self, result: StepResult) -> None:
+        self.state.tokens += result.tokens
+        self.progress.update(result.step, self.state.tokens, result.sums["loss"] / max(1.0, result.sums["targets"]))
+
+    def _describe(self, result: StepResult, module: TrainingModule) -> None:
         """The step's metrics, as the beginning of a row."""
         state = self.state
-        state.tokens += result.tokens
         state.wall_s = time.monotonic() - self._started
         state.row = {"step": result.step, "tokens": state.tokens, "wall_s": state.wall_s}
         state.row |= {"lr": result.lr, "grad_norm": result.norm}
@@ -173,20 +178,21 @@ class Bookkeeper(lightning.Callback):
 
     def _conclude(self, trainer: lightning.Trainer, module: TrainingModule, step: int) -> None:
         """Validate, write the row and save, each if it is due."""
-        best = False
-        if self._is_missing_validation(step):
-            best = self._validate(trainer, module, step)
+        best = self._is_validation_due(step) and self._validate(trainer, module, step)
         if self._is_row_due(step):
             self._write_row(trainer)
-        if best or step % self.settings.save_every == 0 or step == self.steps:
+        if best or self._is_save_due(step):
             self._save(trainer, step, best=best)
 
-    def _is_missing_validation(self, step: int) -> bool:
+    def _is_validation_due(self, step: int) -> bool:
         due = step % self.settings.validate_every == 0 or step == self.steps
         return due and self.has_validation and self.state.measured.get("step") != step
 
     def _is_row_due(self, step: int) -> bool:
         return step % self.settings.log_every == 0 or self.state.measured.get("step") == step or step == self.steps
+
+    def _is_save_due(self, step: int) -> bool:
+        return step % self.settings.save_every == 0 or step == self.steps
 
     def _validate(self, trainer: lightning.Trainer, module: TrainingModule, step: int) -> bool:
         """Measure the validation part; whether it is the best so far."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
@@ -85,6 +86,9 @@ class TrainingModule(lightning.LightningModule):
         """Learn which rank this is; the process group is there now."""
         del stage
         self.ranks = Ranks(self.trainer.strategy)
+        if self.ranks.device.type == "cpu":
+            # Lightning has torch look for a GPU through NVML; every optimizer step does, at 0.5 ms where there is none
+            os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "0"
         if self.settings.compile:
             self.model.compile()  # in place, so that names of parameters stay as they are
 

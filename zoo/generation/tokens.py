@@ -1,26 +1,25 @@
-"""Generation: one token after another, cached, several prompts in a batch as if each were alone.
+"""Continuing prompts of ids.
 
 Dimension legend: B rows that are still running, T tokens, V vocabulary.
 """
 
 from __future__ import annotations
 
-import codecs
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from zoo.contracts.architecture import Architecture
 from zoo.contracts.attention import Attention
-from zoo.contracts.tokenizer import Tokenizer
 from zoo.contracts.values.cache import Cache
 from zoo.contracts.values.mask import Mask
-from zoo.errors import RunFailed, UserError
+from zoo.errors import UserError
+from zoo.generation.choice import Chooser
 from zoo.initialization import generator_for
 
 Stop = Literal["eos", "length"]
@@ -37,28 +36,6 @@ class Generated:
 
     tokens: list[int]
     stop: Stop
-
-
-@dataclasses.dataclass(frozen=True)
-class Continuation:
-    """A prompt and its continuation, as text; ``tokens`` and ``stop`` as in ``Generated``."""
-
-    prompt: str
-    text: str
-    tokens: list[int]
-    stop: Stop
-
-
-class TextModel(Protocol):
-    """A model with its tokenizer, for example a loaded run."""
-
-    @property
-    def model(self) -> Architecture:
-        """The network."""
-
-    @property
-    def tokenizer(self) -> Tokenizer | None:
-        """What made its ids, if it was trained on text."""
 
 
 def generate(
@@ -97,88 +74,13 @@ def generate(
         UserError: an option out of range, an empty or too long prompt, a model that can't do what is asked.
         RunFailed: scores that aren't finite.
     """
-    chooser = _Chooser(temperature=temperature, top_k=top_k, top_p=top_p, vocab_size=vocab_size)
+    chooser = Chooser(temperature=temperature, top_k=top_k, top_p=top_p, vocab_size=vocab_size)
     _check_model(model, cache)
     rows = _rows(model, prompts, max_new_tokens, seed, end_of_text)
     with _evaluating(model), torch.inference_mode():
         for batch in _batches(model, rows):
             _continue(model, batch, chooser, end_of_text, cache, stream)
     return [Generated(row.new, row.stop or "length") for row in rows]
-
-
-def continue_texts(
-    source: TextModel,
-    prompts: Sequence[str],
-    *,
-    max_new_tokens: int,
-    temperature: float = 1.0,
-    top_k: int = 0,
-    top_p: float = 1.0,
-    seed: int = 0,
-    cache: bool = True,
-    stream: Callable[[int, str], None] | None = None,
-) -> list[Continuation]:
-    """Continue texts; an empty one starts from the end of text. Options as in ``generate``.
-
-    Args:
-        source: the model and its tokenizer.
-        prompts: texts, taken as ordinary text from the first character to the last.
-        stream: called with (index of the prompt, piece of text); the pieces make up the text exactly.
-
-    Raises:
-        UserError: as ``generate``; a model without tokenizer; a character that the tokenizer doesn't know.
-    """
-    tokenizer = source.tokenizer
-    if tokenizer is None:
-        raise UserError("this run has no tokenizer, so it can't write text", fix="train on a text data set")
-    streams = [TextStream(tokenizer.token_bytes) for _ in prompts]
-
-    def pass_on(row: int, token: int) -> None:
-        piece = streams[row].feed(token)
-        if stream and piece:
-            stream(row, piece)
-
-    generated = generate(
-        source.model,
-        [list(tokenizer.encode(prompt)) for prompt in prompts],
-        max_new_tokens=max_new_tokens,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
-        end_of_text=tokenizer.end_of_text,
-        vocab_size=tokenizer.vocab_size,
-        cache=cache,
-        stream=pass_on,
-    )
-    for row, text in enumerate(streams):
-        if (rest := text.finish()) and stream:
-            stream(row, rest)
-    texts = [tokenizer.decode(result.tokens) for result in generated]
-    return [
-        Continuation(prompt, text, result.tokens, result.stop)
-        for prompt, text, result in zip(prompts, texts, generated, strict=True)
-    ]
-
-
-class TextStream:
-    """Turns ids into text one by one, and never shows a part of a character.
-
-    Args:
-        token_bytes: UTF-8 bytes of an id, possibly a part of a character.
-    """
-
-    def __init__(self, token_bytes: Callable[[int], bytes]) -> None:
-        self._token_bytes = token_bytes
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-
-    def feed(self, token: int) -> str:
-        """The characters that are complete with this id."""
-        return self._decoder.decode(self._token_bytes(token))
-
-    def finish(self) -> str:
-        """One U+FFFD if the text ended inside a character, else nothing."""
-        return self._decoder.decode(b"", final=True)
 
 
 @dataclasses.dataclass
@@ -276,7 +178,7 @@ def _evaluating(model: nn.Module) -> Iterator[None]:
 def _continue(
     model: Architecture,
     rows: list[_Row],
-    chooser: _Chooser,
+    chooser: Chooser,
     end_of_text: int | None,
     cache: bool,
     stream: Callable[[int, int], None] | None,
@@ -333,61 +235,3 @@ class _Context:
         self.valid_BT = None if self.valid_BT is None else self.valid_BT[index_B]
         if self.cache:
             self.cache.reorder(index_B)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Chooser:
-    """Picks the next id of each row from its scores."""
-
-    temperature: float
-    top_k: int
-    top_p: float
-    vocab_size: int | None
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.temperature < float("inf"):
-            raise UserError(f"temperature is {self.temperature}; it must be at least 0 (0 is greedy)")
-        if self.top_k < 0:
-            raise UserError(f"top_k is {self.top_k}; it must be at least 0 (0 is off)")
-        if not 0 <= self.top_p <= 1:
-            raise UserError(f"top_p is {self.top_p}; it must be from 0 to 1 (1 is off)")
-
-    def choose(self, scores_BV: Tensor, random: Sequence[torch.Generator]) -> Tensor:
-        """(B,) int64 ids; each row draws one number from its own generator, whatever the others do.
-
-        Raises:
-            RunFailed: a row's best score isn't finite.
-        """
-        scores_BV = scores_BV[:, : self.vocab_size]
-        best_B1 = scores_BV.amax(-1, keepdim=True)
-        if not bool(best_B1.isfinite().all()):
-            raise RunFailed("the model's scores aren't finite, so no token can be chosen; the run may have diverged")
-        if self.temperature == 0 or self.top_k == 1 or self.top_p == 0:
-            return scores_BV.argmax(-1)
-        kept_BK, ids_BK = self._kept((scores_BV - best_B1).double() / self.temperature)
-        drawn = [torch.rand((), generator=generator, dtype=torch.float64) for generator in random]
-        place_B1 = _inverse(kept_BK, torch.stack(drawn).to(kept_BK.device)[:, None])
-        return (place_B1 if ids_BK is None else ids_BK.gather(1, place_B1))[:, 0]
-
-    def _kept(self, scores_BV: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Probabilities that may be drawn, not normalized, and their ids; ``None`` where all are in order."""
-        size = scores_BV.shape[1]
-        if self.top_k == 0 and self.top_p == 1:
-            return scores_BV.softmax(-1), None
-        if 0 < self.top_k < size:
-            best_BK, ids_BK = scores_BV.topk(self.top_k)
-        else:
-            best_BK, ids_BK = scores_BV.sort(descending=True, stable=True)
-        probabilities_BK = best_BK.softmax(-1)
-        if self.top_p < 1:
-            before_BK = probabilities_BK.cumsum(-1) - probabilities_BK
-            probabilities_BK = probabilities_BK.masked_fill(before_BK >= self.top_p, 0.0)
-        return probabilities_BK, ids_BK
-
-
-def _inverse(weights_BK: Tensor, drawn_B1: Tensor) -> Tensor:
-    """(B, 1) places drawn in proportion to the weights: where their running sum passes a number in [0, 1)."""
-    sums_BK = weights_BK.cumsum(-1)
-    total_B1 = sums_BK[:, -1:]
-    below_B1 = torch.minimum(drawn_B1 * total_B1, torch.nextafter(total_B1, torch.zeros_like(total_B1)))
-    return torch.searchsorted(sums_BK, below_B1, right=True)
