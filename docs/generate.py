@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import article_coverage
+import click
 
+from zoo.cli.program import COMMANDS, commands
 from zoo.component import KINDS, Component
 from zoo.config import Knob, knobs
 from zoo.contracts.values.capabilities import WORDS
@@ -107,11 +109,12 @@ def hooks_page() -> str:
 
 def commands_page() -> str:
     """The help of every command."""
-    from zoo.cli import help_pages
-
     lines = ["# Commands", NOTICE, ""]
-    for command, text in help_pages().items():
-        lines += [f"## `{command}`", "", "```text", text.rstrip(), "```", ""]
+    for name in ("zoo", *COMMANDS):
+        command = commands if name == "zoo" else commands.get_command(click.Context(commands), name)
+        title = name if name == "zoo" else f"zoo {name}"
+        context = click.Context(command, info_name=title, max_content_width=100, terminal_width=100)
+        lines += [f"## `{title}`", "", "```text", command.get_help(context).rstrip(), "```", ""]
     return "\n".join(lines) + "\n"
 
 

@@ -66,7 +66,8 @@ def test_alibi_slopes_are_the_published_ones(heads: int, slopes: list[float]) ->
 def alibi_bias(queries: int, keys: int) -> torch.Tensor:
     scheme = alibi.Alibi.part()(dim=8, heads=2, size=4)
     at_BTA, keys_BSA = (torch.arange(keys)[None, :, None][:, keys - count :] for count in (queries, keys))
-    return Place(scheme, at_BTA, keys_BSA)._prepared[0]
+    prepared = scheme.prepare(at_BTA, keys_BSA)
+    return scheme.bias(torch.zeros(1, 2, queries, 4), torch.zeros(1, 2, keys, 4), None, prepared)[0]
 
 
 def test_alibi_falls_with_the_distance_on_both_sides_and_a_cached_step_is_the_last_row() -> None:

@@ -17,8 +17,10 @@ import torch
 from torch import Tensor
 
 from zoo.contracts.values.cache import Cache
+from zoo.contracts.values.call import Call
 from zoo.contracts.values.mask import Mask
-from zoo.contracts.values.place import Place
+from zoo.contracts.values.notes import Notes
+from zoo.contracts.values.place import NOWHERE, Place
 from zoo.testing.masks import describe, padding
 from zoo.testing.modules import DIM, MODULE_CHECKS, ModuleCase, ModuleSubject, scatter
 from zoo.testing.numbers import agree, differ, finite, noise
@@ -258,18 +260,27 @@ def _effects(scheme: Any, x_BTD: Tensor, at_BTA: Tensor) -> dict[str, Tensor]:
     if scheme.acts("rotate"):
         effects["rotate"] = place.rotate(x_BNTH)
     if scheme.acts("bias") and not scheme.content:
-        bias = scheme.bias(x_BNTH, x_BNTH, _AnyCall(at_BTA.shape[1]), place._prepared)
+        bias = place.bias(x_BNTH, x_BNTH, _any_call(at_BTA.shape[1]))
         effects["bias"] = torch.zeros(()) if bias is None else bias
     return effects
 
 
-class _AnyCall:
-    """What a bias without content may ask of a call."""
-
-    kind, scale = "self", 0.5
-
-    def __init__(self, tokens: int) -> None:
-        self.mask = Mask(causal=True).sized(tokens, tokens)
+def _any_call(tokens: int) -> Call:
+    """A causal call, for a scheme that reads the mask at most."""
+    empty_BTD = torch.empty(1, tokens, DIM)
+    return Call(
+        mask=Mask(causal=True).sized(tokens, tokens),
+        place=NOWHERE,
+        scale=0.5,
+        x_BTD=empty_BTD,
+        cache=None,
+        notes=Notes(),
+        layer=0,
+        kind="self",
+        kernel="eager",
+        dropout=0.0,
+        dtype=empty_BTD.dtype,
+    )
 
 
 @SUITE.check("position 0 and a first step are harmless", tokens=(1, 3))
@@ -326,11 +337,8 @@ def content_is_declared(case: PositionCase) -> None:
     module, at_BTA = case.make(), case.at(0, 5)
     place = Place(module, at_BTA, at_BTA)
     q_BNTH, other_BNTH = (noise(2, _HEADS, 5, _SIZE, seed=seed) for seed in (1, 2))
-    try:
-        one, other = (module.bias(x, x, _AnyCall(5), place._prepared) for x in (q_BNTH, other_BNTH))
-    except AttributeError as error:
-        raise Failed(f"{error}; set content = True") from error
-    if one is not None:
+    one, other = (place.bias(x, x, _any_call(5)) for x in (q_BNTH, other_BNTH))
+    if one is not None and other is not None:
         agree(one, other, "bias of other queries and keys; set content = True", tolerance=0.0)
         try:
             one.expand(2, _HEADS, 5, 5)
