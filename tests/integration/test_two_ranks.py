@@ -34,7 +34,7 @@ def check_equal(run: Path, expected: list[Row], tolerance: float) -> None:
     assert [row["step"] for row in found] == list(range(1, 21))
     for mine, theirs in zip(found, expected, strict=True):
         for name in COMPARED:
-            assert mine.get(name) == pytest.approx(theirs.get(name), rel=tolerance), (mine["step"], name)
+            assert mine.get(name, 0.0) == pytest.approx(theirs.get(name, 0.0), rel=tolerance), (mine["step"], name)
 
 
 @pytest.mark.parametrize("micro", [1, 2, 3, 4])
@@ -75,14 +75,20 @@ def test_a_batch_that_two_ranks_cannot_share_evenly_has_the_same_losses(tmp_path
     check_equal(tmp_path / "two", rows(tmp_path / "one"), 1e-11)
 
 
-def test_a_run_goes_on_with_another_number_of_ranks_and_another_strategy(
+def test_a_run_goes_on_with_another_number_of_ranks_and_another_strategy_and_back(
     tmp_path: Path, reference: dict[str, list[Row]]
 ) -> None:
     run = tmp_path / "run"
     train(small_recipe(tmp_path), run)
-    for file in (run / "checkpoints").glob("*.ckpt"):
-        if file.name not in ("step-8.ckpt", "step-4.ckpt"):
-            file.unlink()
+    keep_checkpoints(run, 4, 8)
     finish(start(tmp_path, run, "--resume", "trainer.devices=2", "trainer.strategy=fsdp2"))
+    keep_checkpoints(run, 12)
+    train(small_recipe(tmp_path), run, resume=True)
     losses = [row["train_loss"] for row in rows(run)]
     assert losses == pytest.approx([row["train_loss"] for row in reference["32"]], rel=1e-6)
+
+
+def keep_checkpoints(run: Path, *steps: int) -> None:
+    for file in (run / "checkpoints").glob("step-*.ckpt"):
+        if file.name not in {f"step-{step}.ckpt" for step in steps}:
+            file.unlink()

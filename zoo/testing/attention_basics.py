@@ -20,7 +20,7 @@ from zoo.contracts.values.cache import LayerCache
 from zoo.contracts.values.capabilities import WORDS
 from zoo.contracts.values.mask import Mask
 from zoo.contracts.values.notes import Notes
-from zoo.testing.attention_case import SUITE, AttentionCase, influence
+from zoo.testing.attention_case import SEEN, SUITE, AttentionCase, influence
 from zoo.testing.masks import may_attend, padding
 from zoo.testing.numbers import agree, differ, finite
 from zoo.testing.suite import Failed, Skipped
@@ -99,11 +99,11 @@ def no_look_ahead(case: AttentionCase) -> None:
 
 @SUITE.check("no look-ahead, by gradient", "causal")
 def no_look_ahead_gradient(case: AttentionCase) -> None:
-    """The gradient of output t with respect to a later input is exactly zero; with respect to some earlier, not."""
+    """The gradient of output t with respect to a later input is zero; with respect to some earlier one it isn't."""
     mask = Mask(causal=True)
     reach_BTS = influence(case, case.make(), case.input(), mask)
     _check_hidden(reach_BTS, mask, case)
-    if not bool((reach_BTS.amax(-1) > 0).all()):
+    if not bool((reach_BTS.amax(-1) > SEEN).all()):
         raise Failed("an output has no gradient with respect to any input")
 
 
@@ -111,7 +111,7 @@ def no_look_ahead_gradient(case: AttentionCase) -> None:
 def looks_back(case: AttentionCase) -> None:
     """In a causal mask some output depends on an earlier input."""
     reach_BTS = influence(case, case.make(), case.input(), Mask(causal=True))
-    if not bool((reach_BTS.tril(-1) > 0).any()):
+    if not bool((reach_BTS.tril(-1) > SEEN).any()):
         raise Failed("no output depends on any earlier input")
 
 
@@ -120,14 +120,14 @@ def both_ways(case: AttentionCase) -> None:
     """In an open mask outputs depend on earlier inputs and on later ones."""
     reach_BTS = influence(case, case.make(), case.input(), Mask())
     for there, way in ((reach_BTS.triu(1), "later"), (reach_BTS.tril(-1), "earlier")):
-        if not bool((there > 0).any()):
+        if not bool((there > SEEN).any()):
             raise Failed(f"in a bidirectional mask no output depends on any {way} input")
 
 
 def _check_hidden(reach_BTS: Tensor, mask: Mask, case: AttentionCase) -> None:
     allowed_BTS = may_attend(mask, reach_BTS.shape[0], case.tokens)
     leak_BTS = reach_BTS.masked_fill(allowed_BTS, 0.0)
-    if bool((leak_BTS > 0).any()):
+    if bool((leak_BTS > SEEN).any()):
         row, t, s = (int(index) for index in torch.unravel_index(leak_BTS.argmax(), leak_BTS.shape))
         raise Failed(
             f"output {t} of row {row} depends on input {s}, which the mask hides: "
@@ -154,7 +154,7 @@ def equivariant(case: AttentionCase) -> None:
     if not issubclass(case.component, HeadedAttention):
         raise Skipped("it writes its own forward, which may know the order by itself")
     module, x_BTD = case.make(), case.input()
-    if not bool((influence(case, module, x_BTD, Mask()) > 0).all()):
+    if not bool((influence(case, module, x_BTD, Mask()) > SEEN).all()):
         raise Skipped("not every output depends on every input, so that it knows the order by itself")
     for permutation in ([5, 4, 3, 2, 1, 0], [2, 0, 1, 5, 3, 4]):
         want = case.run(module, x_BTD, Mask())[:, permutation]

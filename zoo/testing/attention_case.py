@@ -143,6 +143,9 @@ class AttentionSubject(ModuleSubject):
                     )
 
 
+SEEN = 1e-12
+"""Gradient above which an output depends on an input; below, it is rounding, of a Fourier transform for instance."""
+
 SUITE = Suite("attention", AttentionSubject)
 """All checks of an attention; the modules ``attention_*`` fill it."""
 

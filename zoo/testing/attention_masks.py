@@ -10,7 +10,7 @@ from torch import Tensor
 
 from zoo.contracts.attention import HeadedAttention
 from zoo.contracts.values.mask import Mask
-from zoo.testing.attention_case import SUITE, AttentionCase, influence
+from zoo.testing.attention_case import SEEN, SUITE, AttentionCase, influence
 from zoo.testing.masks import describe, may_attend, padding, plain, random_mask
 from zoo.testing.modules import trainable
 from zoo.testing.numbers import agree, differ, finite
@@ -107,13 +107,13 @@ def _check_empty(case: AttentionCase, module: torch.nn.Module, out_TD: Tensor, m
 def _dense(case: AttentionCase, module: torch.nn.Module, x_BTD: Tensor) -> bool:
     """Whether every output depends on all that a plain mask allows, so that other masks can be held to equality."""
     allowed = [
-        (influence(case, module, x_BTD, mask) > 0, may_attend(mask, *x_BTD.shape[:2])) for mask in plain(case.offers)
+        (influence(case, module, x_BTD, mask) > SEEN, may_attend(mask, *x_BTD.shape[:2])) for mask in plain(case.offers)
     ]
     return all(torch.equal(seen, may) for seen, may in allowed)
 
 
 def _check_influence(case: AttentionCase, mask: Mask, module: torch.nn.Module, dense: bool, x_BTD: Tensor) -> None:
-    seen_BTS = influence(case, module, x_BTD, mask) > 0
+    seen_BTS = influence(case, module, x_BTD, mask) > SEEN
     allowed_BTS = may_attend(mask, *x_BTD.shape[:2])
     # A query in the padding may depend on its own input, through a gate for instance; nobody reads it.
     ignored_BTS = torch.zeros_like(allowed_BTS) if mask.valid_BS is None else ~mask.valid_BS[:, :, None]
@@ -141,7 +141,7 @@ def prefix(case: AttentionCase) -> None:
     module, x_BTD = case.make(), case.input()
     mask = Mask(causal=True, prefix_B=torch.tensor([3, 0]))
     _check_influence(case, mask, module, _dense(case, module, x_BTD), x_BTD)
-    if not float(influence(case, module, x_BTD, mask)[0, 0, 1:3].max()) > 0:
+    if not float(influence(case, module, x_BTD, mask)[0, 0, 1:3].max()) > SEEN:
         raise Failed("with a prefix of 3 output 0 depends neither on input 1 nor on input 2")
 
 

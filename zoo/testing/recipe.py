@@ -32,7 +32,7 @@ class RecipeSubject(ModelSubject):
             raise UserError(
                 f"{recipe.name} has {count:,} parameters; a check runs it in float64, several times over",
                 where=recipe.where("architecture"),
-                fix="check a smaller one, for example with architecture.layers=2; layers repeat the same parts",
+                fix="check a recipe that has it as its base and fewer layers, as architecture: {layers: 2}",
             )
 
     def build_on(self, device: str) -> Architecture:

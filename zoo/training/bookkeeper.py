@@ -12,7 +12,7 @@ from typing import Any
 import lightning
 
 from zoo.errors import Interrupted
-from zoo.training.checkpoint import KEY, Checkpoints, model_state
+from zoo.training.checkpoint import KEY, Checkpoints, in_model_order, model_state
 from zoo.training.job import Job
 from zoo.training.metrics import MetricsFile, Row, columns
 from zoo.training.module import StepResult, TrainingModule
@@ -142,7 +142,9 @@ class Bookkeeper(lightning.Callback):
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Put the recipe and the counters in."""
-        del pl_module
+        if trainer.is_global_zero:
+            pairs = zip(checkpoint["optimizer_states"], trainer.optimizers, strict=True)
+            checkpoint["optimizer_states"] = [in_model_order(state, made, pl_module) for state, made in pairs]
         state = dataclasses.asdict(self.state)
         checkpoint[KEY] = {"recipe": self.job.recipe.to_yaml(), "step": trainer.global_step, **state}
 

@@ -125,3 +125,17 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 def model_state(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The model's own weights among those of the training module."""
     return {name.removeprefix("model."): value for name, value in state.items() if name.startswith("model.")}
+
+
+def in_model_order(state: dict[str, Any], optimizer: torch.optim.Optimizer, module: torch.nn.Module) -> dict[str, Any]:
+    """An optimizer's state with parameters numbered as the module lists them.
+
+    torch numbers them group by group. Lightning's FSDP2 strategy takes the numbers for the module's own order, so
+    that a checkpoint of one process, whose optimizer has two groups, would reach the wrong parameters there.
+    """
+    order = {id(parameter): number for number, parameter in enumerate(module.parameters())}
+    held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    written = [number for group in state["param_groups"] for number in group["params"]]
+    new = {old: order[id(parameter)] for old, parameter in zip(written, held, strict=True)}
+    groups = [{**group, "params": [new[number] for number in group["params"]]} for group in state["param_groups"]]
+    return {"state": {new[number]: values for number, values in state["state"].items()}, "param_groups": groups}

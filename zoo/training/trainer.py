@@ -21,7 +21,8 @@ from zoo.errors import UserError
 from zoo.recipe import Recipe
 from zoo.training.checkpoint import AtomicCheckpointIO
 
-_LIGHTNINGS = ("lightning.pytorch", "lightning.fabric")
+_LIGHTNINGS = ("lightning", "lightning.pytorch", "lightning.fabric")
+"""Loggers that write to standard error if nobody else had a handler when Lightning was imported."""
 
 
 def make_trainer(recipe: Recipe, callbacks: Sequence[lightning.Callback]) -> lightning.Trainer:
@@ -161,7 +162,7 @@ def _logged(log: RunLog) -> Iterator[None]:
     zoo.addHandler(log)
     kept = {name: logging.getLogger(name).handlers[:] for name in _LIGHTNINGS}
     for name in _LIGHTNINGS:
-        logging.getLogger(name).handlers[:] = [log]
+        logging.getLogger(name).handlers[:] = [log] if name == "lightning" else []
     try:
         yield
     finally:

@@ -1,0 +1,233 @@
+"""A run that was stopped, by whatever, goes on as if it had not been."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from small_runs import finish, rows, small_recipe, start, write_recipe
+
+from zoo.errors import Diverged, RunFailed, UserError
+from zoo.recipe import load_recipe
+from zoo.training.evaluate import evaluate
+from zoo.training.files import write_bytes
+from zoo.training.metrics import Row
+from zoo.training.run import load_run
+from zoo.training.train import train
+
+pytestmark = pytest.mark.slow
+
+DROPOUT = "architecture.dropout=0.1"
+LONG = ("trainer.max_steps=100000", "training.save_every=100000", "training.validate_every=100000")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 20 steps with dropout that nothing stopped."""
+    folder = tmp_path_factory.mktemp("whole")
+    train(small_recipe(folder, DROPOUT), folder / "run")
+    return folder / "run"
+
+
+@pytest.fixture
+def stopped(tmp_path: Path, whole: Path) -> Path:
+    """The same as a crash after step 9 leaves it: the newest checkpoint is of step 8."""
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    for name in ("model.safetensors", "result.json", *(f"checkpoints/step-{step}.ckpt" for step in (12, 16, 20))):
+        (run / name).unlink()
+    lines = (run / "metrics.csv").read_text().splitlines(keepends=True)
+    write_bytes(run / "metrics.csv", "".join([*lines[:10], lines[10][:7]]).encode())
+    return run
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return load_run(run).model.state_dict()
+
+
+def check_same(run: Path, whole: Path) -> None:
+    """Every metric of every step, and every weight, to the last bit."""
+    assert rows(run) == rows(whole)
+    mine, theirs = weights(run), weights(whole)
+    assert mine.keys() == theirs.keys()
+    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+def test_a_resumed_run_is_bit_equal_to_one_that_never_stopped(tmp_path: Path, stopped: Path, whole: Path) -> None:
+    clock = json.loads((whole / "result.json").read_text())["wall_s"]
+    result = train(small_recipe(tmp_path, DROPOUT), stopped, resume=True)
+    check_same(stopped, whole)
+    assert (result["status"], result["steps"]) == ("completed", 20)
+    assert result["best"] == json.loads((whole / "result.json").read_text())["best"]
+    assert result["wall_s"] > 0.2 * clock  # the clock goes on from the checkpoint
+
+
+def test_workers_change_nothing(tmp_path: Path, stopped: Path, whole: Path) -> None:
+    train(small_recipe(tmp_path, DROPOUT, "training.workers=2"), stopped, resume=True)
+    check_same(stopped, whole)
+
+
+def test_a_run_folder_can_be_moved_and_resumed_by_itself(tmp_path: Path, stopped: Path, whole: Path) -> None:
+    moved = tmp_path / "elsewhere" / "moved"
+    moved.parent.mkdir()
+    stopped.rename(moved)
+    train(load_recipe(moved), moved, resume=True)
+    check_same(moved, whole)
+    assert load_run(moved, step="best").step == json.loads((moved / "result.json").read_text())["best"]["step"]
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_taken(tmp_path: Path, stopped: Path, whole: Path) -> None:
+    newest = stopped / "checkpoints" / "step-8.ckpt"
+    newest.write_bytes(newest.read_bytes()[:5000])
+    train(small_recipe(tmp_path, DROPOUT), stopped, resume=True)
+    check_same(stopped, whole)
+    assert "step-8.ckpt can't be read" in (stopped / "log.txt").read_text()
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_starts_over(
+    tmp_path: Path, stopped: Path, whole: Path
+) -> None:
+    shutil.rmtree(stopped / "checkpoints")
+    train(small_recipe(tmp_path, DROPOUT), stopped, resume=True)
+    check_same(stopped, whole)
+
+
+def test_killing_a_run_loses_nothing(tmp_path: Path, whole: Path) -> None:
+    run = tmp_path / "run"
+    process = start(tmp_path, run, DROPOUT, "trainer.max_steps=20")
+    while not (run / "checkpoints" / "step-8.ckpt").exists():
+        time.sleep(0.01)
+    process.kill()
+    process.communicate()
+    finish(start(tmp_path, run, "--resume", DROPOUT)) if not (run / "model.safetensors").exists() else None
+    check_same(run, whole)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_signal_saves_the_state_and_the_run_goes_on(
+    tmp_path: Path, number: signal.Signals, code: int, devices: int
+) -> None:
+    run = tmp_path / "run"
+    ranks = (f"trainer.devices={devices}", "trainer.strategy=auto")
+    process = start(tmp_path, run, *LONG, *ranks, "schedule=constant")
+    while not (run / "metrics.csv").exists() or len(rows(run)) < 10:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    process.send_signal(number)
+    output, error = process.communicate(timeout=120)
+    assert process.returncode == code, error
+    assert output == ""
+    assert "Traceback" not in error
+    step = int(rows(run)[-1]["step"])
+    result = json.loads((run / "result.json").read_text())
+    assert (result["status"], result["steps"]) == ("interrupted", step)
+    assert load_run(run).step == step
+    if devices == 1:
+        recipe = small_recipe(tmp_path, *LONG, "schedule=constant", f"trainer.max_steps={step + 3}")
+        with pytest.raises(UserError, match="trainer.max_steps: 100000 -> "):
+            train(recipe, run, resume=True)
+
+
+def test_a_validation_that_a_stop_prevented_is_made_up_for(tmp_path: Path, stopped: Path, whole: Path) -> None:
+    path = stopped / "checkpoints" / "step-8.ckpt"
+    checkpoint = torch.load(path, weights_only=True)
+    checkpoint["zoo"]["measured"] = {"step": 4}
+    checkpoint["zoo"]["row"] = {k: v for k, v in checkpoint["zoo"]["row"].items() if not k.startswith("val_")}
+    torch.save(checkpoint, path)
+    train(small_recipe(tmp_path, DROPOUT), stopped, resume=True)
+    check_same(stopped, whole)
+
+
+def test_a_finished_run_says_so(tmp_path: Path, whole: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in whole.rglob("*")}
+    with pytest.raises(UserError, match="already at max_steps=20"):
+        train(small_recipe(tmp_path, DROPOUT), whole, resume=True)
+    assert {path: path.stat().st_mtime_ns for path in whole.rglob("*")} == before
+
+
+def test_a_finished_run_can_be_made_longer(tmp_path: Path) -> None:
+    constant = "schedule=constant"
+    train(small_recipe(tmp_path, constant, "trainer.max_steps=8"), tmp_path / "run")
+    train(small_recipe(tmp_path, constant), tmp_path / "run", resume=True)
+    train(small_recipe(tmp_path, constant), tmp_path / "once")
+    check_same(tmp_path / "run", tmp_path / "once")
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("optimizer.lr=0.1", "optimizer.lr: 0.01 -> 0.1"),
+        ("architecture.dim=32", "architecture.dim: 16 -> 32"),
+        ("trainer.max_steps=19", "trainer.max_steps: 20 -> 19"),
+        ("seed=4", "seed: 3 -> 4"),
+        ("data.samples=40", "data.samples: 50 -> 40"),
+    ],
+)
+def test_an_edited_recipe_is_refused_with_its_changes(
+    tmp_path: Path, stopped: Path, override: str, message: str
+) -> None:
+    with pytest.raises(UserError, match="the run began with") as caught:
+        train(small_recipe(tmp_path, DROPOUT, override), stopped, resume=True)
+    assert message in str(caught.value)
+
+
+def test_a_second_run_in_the_same_folder_is_refused_and_changes_nothing(tmp_path: Path, whole: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in whole.rglob("*")}
+    with pytest.raises(UserError, match="isn't empty") as caught:
+        train(small_recipe(tmp_path, DROPOUT), whole)
+    assert "--resume" in str(caught.value)
+    assert {path: path.stat().st_mtime_ns for path in whole.rglob("*")} == before
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_before_the_weights_change(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    overrides = ("optimizer.lr=1e30", "training.clip_norm=null", "schedule=constant", "training.save_every=1")
+    with pytest.raises(Diverged, match=r"diverged at step \d+: (loss|gradient norm) is (nan|inf)") as caught:
+        train(small_recipe(tmp_path, *overrides), run)
+    result = json.loads((run / "result.json").read_text())
+    assert (result["status"], result["steps"]) == ("diverged", caught.value.step - 1)
+    assert load_run(run).step == caught.value.step - 1
+    assert all(torch.isfinite(value).all() for value in weights(run).values())
+
+
+def test_a_full_disk_ends_the_run_with_one_message_and_loses_no_checkpoint(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(small_recipe(tmp_path, "schedule=constant", "trainer.max_steps=8"), run)
+    kept = {path.name: path.read_bytes() for path in (run / "checkpoints").iterdir()}
+    size = (run / "checkpoints" / "step-8.ckpt").stat().st_size
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size // 2, limits[1]))
+    try:
+        with pytest.raises(RunFailed, match=r"can't write .*step-12.ckpt"):
+            train(small_recipe(tmp_path, "schedule=constant"), run, resume=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert {path.name: path.read_bytes() for path in (run / "checkpoints").iterdir()} == kept
+    assert json.loads((run / "result.json").read_text())["status"] == "failed"
+
+
+def test_evaluation_repeats_the_last_validation_whatever_the_batch_size(tmp_path: Path, whole: Path) -> None:
+    expected = json.loads((whole / "result.json").read_text())["metrics"]
+    for override in ("data.batch_size=8", "data.batch_size=5", "training.micro_batch_size=1"):
+        found = evaluate(whole, [override])
+        assert (found["split"], found["steps"], found["status"]) == ("validation", 20, "completed")
+        assert found["metrics"] == pytest.approx({k: v for k, v in expected.items() if k.startswith("val_")}, rel=1e-6)
+    assert set(evaluate(whole, split="test")["metrics"]) == {"test_loss", "test_perplexity", "test_accuracy"}
+
+
+def test_checkpoints_hold_plain_values_and_the_newest_few_stay(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(small_recipe(tmp_path, "training.keep=2"), run)
+    names = {path.name for path in (run / "checkpoints").iterdir()}
+    assert names - {"best.ckpt"} == {"step-16.ckpt", "step-20.ckpt"}
+    saved = torch.load(run / "checkpoints" / "step-20.ckpt", weights_only=True)
+    assert saved["zoo"]["step"] == 20
+    assert saved["zoo"]["recipe"] == (run / "recipe.yaml").read_text()
+    assert write_recipe(tmp_path).exists()
