@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import shutil
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 import torch
-from small_runs import finish, rows, small_recipe, start, write_recipe
 
+from small_runs import rows, small_recipe, start, write_recipe
 from zoo.errors import Diverged, RunFailed, UserError
 from zoo.recipe import load_recipe
 from zoo.training.evaluate import evaluate
 from zoo.training.files import write_bytes
-from zoo.training.metrics import Row
 from zoo.training.run import load_run
 from zoo.training.train import train
 
 pytestmark = pytest.mark.slow
 
 DROPOUT = "architecture.dropout=0.1"
-LONG = ("trainer.max_steps=100000", "training.save_every=100000", "training.validate_every=100000")
+LONG = (
+    DROPOUT,
+    "schedule=constant",
+    "trainer.max_steps=300",
+    "training.save_every=50",
+    "training.validate_every=50",
+)
 
 
 @pytest.fixture(scope="module")
@@ -98,41 +105,55 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_over(
     check_same(stopped, whole)
 
 
-def test_killing_a_run_loses_nothing(tmp_path: Path, whole: Path) -> None:
+@pytest.fixture(scope="module")
+def long_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 300 steps that nothing stopped."""
+    folder = tmp_path_factory.mktemp("long")
+    train(small_recipe(folder, *LONG), folder / "run")
+    return folder / "run"
+
+
+def stop_at_step(process: subprocess.Popen[str], run: Path, step: int, number: signal.Signals) -> str:
+    """Signal a whole process group, as a terminal does, when a step is done; what it wrote to standard error."""
+    while not (run / "metrics.csv").exists() or len(rows(run)) < step:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    os.killpg(process.pid, number)
+    output, error = process.communicate(timeout=120)
+    assert output == ""
+    return error
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)]
+)
+def test_a_signal_costs_at_most_the_steps_since_the_last_checkpoint(
+    tmp_path: Path, long_run: Path, number: signal.Signals, code: int
+) -> None:
     run = tmp_path / "run"
-    process = start(tmp_path, run, DROPOUT, "trainer.max_steps=20")
-    while not (run / "checkpoints" / "step-8.ckpt").exists():
-        time.sleep(0.01)
-    process.kill()
-    process.communicate()
-    finish(start(tmp_path, run, "--resume", DROPOUT)) if not (run / "model.safetensors").exists() else None
-    check_same(run, whole)
+    process = start(tmp_path, run, *LONG, start_new_session=True)
+    error = stop_at_step(process, run, 60, number)
+    assert process.returncode == code
+    assert "Traceback" not in error
+    if number != signal.SIGKILL:
+        step = int(rows(run)[-1]["step"])
+        result = json.loads((run / "result.json").read_text())
+        assert (result["status"], result["steps"]) == ("interrupted", step)
+        assert load_run(run).step == step
+    train(small_recipe(tmp_path, *LONG), run, resume=True)
+    check_same(run, long_run)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-@pytest.mark.parametrize("devices", [1, 2])
-def test_a_signal_saves_the_state_and_the_run_goes_on(
-    tmp_path: Path, number: signal.Signals, code: int, devices: int
-) -> None:
+def test_two_ranks_stop_at_the_same_step(tmp_path: Path, number: signal.Signals, code: int) -> None:
     run = tmp_path / "run"
-    ranks = (f"trainer.devices={devices}", "trainer.strategy=auto")
-    process = start(tmp_path, run, *LONG, *ranks, "schedule=constant")
-    while not (run / "metrics.csv").exists() or len(rows(run)) < 10:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
-    process.send_signal(number)
-    output, error = process.communicate(timeout=120)
-    assert process.returncode == code, error
-    assert output == ""
+    ranks = ("trainer.devices=2", "trainer.strategy=ddp", "trainer.max_steps=100000")
+    process = start(tmp_path, run, *LONG, *ranks, start_new_session=True)
+    error = stop_at_step(process, run, 10, number)
+    assert process.returncode == code
     assert "Traceback" not in error
-    step = int(rows(run)[-1]["step"])
     result = json.loads((run / "result.json").read_text())
-    assert (result["status"], result["steps"]) == ("interrupted", step)
-    assert load_run(run).step == step
-    if devices == 1:
-        recipe = small_recipe(tmp_path, *LONG, "schedule=constant", f"trainer.max_steps={step + 3}")
-        with pytest.raises(UserError, match="trainer.max_steps: 100000 -> "):
-            train(recipe, run, resume=True)
+    assert (result["status"], result["steps"]) == ("interrupted", load_run(run).step)
 
 
 def test_a_validation_that_a_stop_prevented_is_made_up_for(tmp_path: Path, stopped: Path, whole: Path) -> None:

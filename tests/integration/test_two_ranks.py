@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from small_runs import finish, rows, small_recipe, start
 
+from small_runs import finish, rows, small_recipe, start
 from zoo.training.metrics import Row
 from zoo.training.run import load_run
 from zoo.training.train import train

@@ -39,6 +39,7 @@ CHECKS = [
     )
     for name, found in EXAMINATIONS.items()
     for check in found.checks()
+    if check.needs <= found.subject.offers
 ]
 
 

@@ -66,9 +66,8 @@ def test_zero_bytes_are_not_the_start_of_a_document() -> None:
 
 def test_longer_contexts_help_on_english() -> None:
     """A 5-gram predicts repeated English far better than single bytes do."""
-    unigram, fivegram = (
-        text_baselines.ngram_nats_per_byte(ENGLISH, [ENGLISH[:80]], order) for order in (1, 5)
-    )
+    nats = text_baselines.ngram_nats_per_byte
+    unigram, fivegram = (nats(ENGLISH, [ENGLISH[:80]], order) for order in (1, 5))
     assert fivegram < 0.5 < 2 < unigram < math.log(256)
 
 

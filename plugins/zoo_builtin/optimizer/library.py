@@ -85,10 +85,11 @@ def _find(algorithm: str) -> type[torch.optim.Optimizer]:
                     )
                 return known["torch"][name] if library == "torch" else get_optimizer_class(name, bind_defaults=False)
     names = [f"{library}.{name}" for library, members in known.items() for name in members if name not in _UNFIT]
+    own = ", ".join(sorted(name for name in names if name.startswith("torch.")))
     raise UserError(
         f"neither torch nor timm has an optimizer called {algorithm!r}{_near(algorithm, names)}",
         where="optimizer.algorithm",
-        fix=f"choose one of {', '.join(names)}",
+        fix=f"choose one of {own}, or timm.NAME with a name of timm.optim.list_optimizers()",
     )
 
 
@@ -97,9 +98,15 @@ def _torch_classes() -> dict[str, type[torch.optim.Optimizer]]:
     return {name: item for name, item in members if isinstance(item, type) and issubclass(item, torch.optim.Optimizer)}
 
 
-def _near(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name.lower(), known) or difflib.get_close_matches(name, known)
-    near = near or [other for other in known if other.partition(".")[2].lower() == name.lower()]
+def _near(name: str, known: Iterable[str]) -> str:
+    """The known names whose last part is nearest to the name's; case doesn't count."""
+
+    def nearness(other: str) -> float:
+        mine, theirs = (text.rpartition(".")[2].lower() for text in (name, other))
+        return difflib.SequenceMatcher(None, mine, theirs).ratio()
+
+    best = sorted(known, key=nearness, reverse=True)[:3]
+    near = [other for other in best if nearness(other) >= (1.0 if nearness(best[0]) == 1.0 else 0.6)]
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
