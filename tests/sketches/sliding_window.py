@@ -11,6 +11,7 @@ from torch import Tensor
 
 from zoo.contracts.attention import HeadedAttention
 from zoo.contracts.values.call import Call
+from zoo.contracts.values.mask import Mask
 
 __all__ = ["SlidingWindow"]
 
@@ -28,13 +29,16 @@ class SlidingWindow(HeadedAttention):
         window: int = 3
         """Keys that a query sees on one side, its own included."""
 
+    def narrow(self, mask: Mask) -> Mask:
+        """Nothing beyond the window."""
+        return mask.narrow(window=self.config.window)
+
     def keep(self) -> int:
         """As many as it sees."""
         return self.config.window
 
     def attend(self, q_BNTH: Tensor, k_BNSH: Tensor, v_BNSV: Tensor, call: Call) -> Tensor:
         """(B, N, T, V)."""
-        call.mask = call.mask.narrow(window=self.config.window)
         if call.kernel == "sdpa":
             return call.sdpa(q_BNTH, k_BNSH, v_BNSV)
         return call.softmax(call.scores(q_BNTH, k_BNSH)) @ v_BNSV

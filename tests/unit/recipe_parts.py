@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
 
+import pytest
+
 from zoo.component import Component, did_you_mean
 from zoo.config import Part, Slot
 from zoo.errors import UserError
+from zoo.recipe import Recipe, load_recipe
 
 
 class Side(enum.Enum):
@@ -194,3 +198,24 @@ data: {name: text, length: 64}
 architecture: {name: gpt2, layers: 2, dim: 32}
 task: causal_lm
 """
+
+
+def write(folder: Path, **files: str) -> Path:
+    """Files of a folder, ``__`` in a name being a slash; the first one's path."""
+    paths = []
+    for name, text in files.items():
+        path = folder / f"{name.replace('__', '/')}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text), encoding="utf-8")
+        paths.append(path)
+    return paths[0]
+
+
+def load(folder: Path, *overrides: str, **files: str) -> Recipe:
+    return load_recipe(write(folder, **files), overrides, registry=SmallRegistry(folder))
+
+
+def refused(folder: Path, *overrides: str, **files: str) -> str:
+    with pytest.raises(UserError) as error:
+        load(folder, *overrides, **files)
+    return str(error.value)

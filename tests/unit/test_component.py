@@ -304,9 +304,9 @@ UNFIT = {
 def test_a_class_that_breaks_its_contract_is_refused_when_loaded(tmp_path: Path, body: str) -> None:
     file = write(tmp_path / "schedule" / "flat.py", f"{HEADER}{body}\n")
     write(tmp_path / "schedule" / "whole.py", schedule())
-    flat, whole = Registry.discover([tmp_path], environment={}).components("schedule")[:2]
+    records = Registry.discover([tmp_path], environment={}).components("schedule")
     with pytest.raises(UserError) as error:
-        next(record for record in (flat, whole) if record.name == "flat").load()
+        next(record for record in records if record.name == "flat").load()
     assert UNFIT[body] in error.value.what
     assert error.value.where == str(file)
 

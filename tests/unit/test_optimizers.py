@@ -50,7 +50,8 @@ def test_adamw_is_fused_where_torch_can() -> None:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "expected"), [("torch.SGD", torch.optim.SGD), ("SGD", torch.optim.SGD), ("timm.lion", Lion), ("lion", Lion)]
+    ("algorithm", "expected"),
+    [("torch.SGD", torch.optim.SGD), ("SGD", torch.optim.SGD), ("timm.lion", Lion), ("lion", Lion)],
 )
 def test_an_algorithm_is_found_by_its_library_or_by_its_bare_name(algorithm: str, expected: type) -> None:
     assert type(library(algorithm)) is expected
@@ -67,7 +68,9 @@ def test_options_reach_the_algorithm_and_lists_become_tuples() -> None:
         assert weight.item() == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("algorithm", ["torch.AdamW", "torch.Adagrad", "torch.RMSprop", "timm.muon", "lamb", "timm.adan"])
+@pytest.mark.parametrize(
+    "algorithm", ["torch.AdamW", "torch.Adagrad", "torch.RMSprop", "timm.muon", "lamb", "timm.adan"]
+)
 def test_usual_algorithms_take_a_step(algorithm: str) -> None:
     network = model()
     before = [parameter.clone() for parameter in network.parameters()]

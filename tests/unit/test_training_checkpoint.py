@@ -54,9 +54,7 @@ class Hostile:
         return os.system, ("touch hacked",)
 
 
-def test_a_checkpoint_that_carries_code_is_refused_and_not_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_that_carries_code_is_refused_and_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     torch.save({"zoo": {"step": 1}, "evil": Hostile()}, "step-1.ckpt")
     with pytest.raises(UserError, match=r"step-1\.ckpt can't be read"):

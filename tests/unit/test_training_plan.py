@@ -34,7 +34,9 @@ def test_steps_visit_every_sample_once_an_epoch(size: int, batch_size: int, worl
     plans = ranks(size, batch_size, world)
     steps = -(-2 * size // batch_size)
     draws = [plan.step(step) for step in range(steps) for plan in plans]
-    pairs = [(e, s) for draw in draws for s, e in zip(draw.samples.tolist(), draw.epochs.tolist(), strict=True) if s >= 0]
+    pairs = [
+        (e, s) for draw in draws for s, e in zip(draw.samples.tolist(), draw.epochs.tolist(), strict=True) if s >= 0
+    ]
     for epoch in (0, 1):
         assert sorted(sample for e, sample in pairs if e == epoch) == list(range(size))
 

@@ -65,7 +65,9 @@ def test_views_of_one_storage_are_written_apart(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["module.a.b", "_orig_mod.a.b", "module._orig_mod.a.b", "a._orig_mod.b", "a.module.module.b"])
+@pytest.mark.parametrize(
+    "name", ["module.a.b", "_orig_mod.a.b", "module._orig_mod.a.b", "a._orig_mod.b", "a.module.module.b"]
+)
 def test_prefixes_of_wrappers_are_taken_out_however_they_are_nested(name: str) -> None:
     assert unwrapped(name) == "a.b"
 
@@ -86,7 +88,10 @@ def test_a_file_with_prefixes_loads() -> None:
         (state(norm__bias=None), r"loaded 2 of 3 tensors: 1 missing \(norm.bias\)"),
         (state(extra=torch.ones(1)), r"loaded 3 of 3 tensors: 1 not in the model \(extra\)"),
         ({f"foo.{name}": value for name, value in state().items()}, r"loaded 0 of 3 tensors: 3 missing"),
-        (state(norm__bias=torch.ones(4)), r"loaded 2 of 3 tensors: 1 of another shape \(norm.bias \(4,\) instead of \(3,\)\)"),
+        (
+            state(norm__bias=torch.ones(4)),
+            r"loaded 2 of 3 tensors: 1 of another shape \(norm.bias \(4,\) instead of \(3,\)\)",
+        ),
         (state(table__weight=torch.ones(6, 3)), r"loaded 2 of 3 tensors: .*table.weight \(6, 3\) instead of \(5, 3\)"),
         (
             state(head__weight=torch.zeros(5, 3)),

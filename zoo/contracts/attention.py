@@ -179,6 +179,8 @@ class HeadedAttention(Attention):
         else:
             k_BGSH, v_BGSV = self._context_heads(context_BSD, cache)
         mask, place = mask.suffix(k_BGSH.shape[2]), place.suffix(k_BGSH.shape[2])
+        if context_BSD is None:
+            mask = self.narrow(mask)
         notes = Notes() if notes is None else notes
         call = Call(
             mask=mask,
@@ -233,6 +235,10 @@ class HeadedAttention(Attention):
             cache.put("k", k_BGSH)
             cache.put("v", v_BGSV)
         return k_BGSH, v_BGSV
+
+    def narrow(self, mask: Mask) -> Mask:
+        """The mask with what the variant hides of its own accord, such as keys outside its window."""
+        return mask
 
     def keep(self) -> int | None:
         """Keys that a query needs in the cache, its own included; ``None`` means all of them."""

@@ -38,7 +38,8 @@ def save_weights(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str,
         place = (tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()))
         if tensor.numel() and seen.setdefault(place, name) != name:
             continue
-        tensors[name] = tensor.detach().cpu().contiguous()
+        own = tensor.detach().cpu().contiguous()
+        tensors[name] = own if own.untyped_storage().nbytes() == own.nbytes else own.clone()  # a view of a larger one
     write_bytes(path, save(tensors, metadata=dict(metadata)))
 
 
