@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import torch
-from small_runs import rows, small_recipe
 from torch import nn
 
+from small_runs import rows, small_recipe
 from zoo.errors import UserError
 from zoo.recipe import Recipe
 from zoo.training import trainer as trainer_module
@@ -104,7 +104,7 @@ def test_other_data_is_measured_with_the_tokenizer_of_the_run(tmp_path: Path, ca
     found = evaluate(tmp_path / "run", [f"data.files=[{other}]"])
     assert 0 < found["metrics"]["val_loss"] < 20
     other.write_text("naïve\n" * 200)
-    with pytest.raises(UserError, match="ï"):
+    with pytest.raises(UserError, match="which none of the 18 characters of the vocabulary is"):
         evaluate(tmp_path / "run", [f"data.files=[{other}]"])
 
 
@@ -179,6 +179,8 @@ def test_a_logger_whose_package_is_missing_is_refused_before_anything_is_written
         ("trainer.strategy=deepspeed", "strategy deepspeed isn't there yet"),
         ("trainer.strategy={name: fsdp2, data: 1, tensor: 2}", "tensor parallelism isn't there yet"),
         ("data.batch_size=0", "data.batch_size is 0"),
+        ("schedule.warmup_steps=21", "warmup_steps is 21; it must be from 0 to max_steps = 20"),
+        ("optimizer={name: library, algorithm: sdg}", "neither torch nor timm has an optimizer called 'sdg'"),
     ],
 )
 def test_what_cannot_run_is_refused_before_anything_is_written(tmp_path: Path, override: str, message: str) -> None:
@@ -214,7 +216,7 @@ def test_training_leaves_the_process_as_it_was(tmp_path: Path) -> None:
         return dict(os.environ), signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM), handlers
 
     before = state()
-    train(small_recipe(tmp_path, "trainer.max_steps=2"), tmp_path / "run")
+    train(small_recipe(tmp_path, "trainer.max_steps=4"), tmp_path / "run")
     assert state() == before
 
 

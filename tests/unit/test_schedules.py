@@ -74,5 +74,5 @@ def test_warmup_longer_than_the_run_is_refused() -> None:
 def test_warmup_that_reaches_into_the_fall_is_refused() -> None:
     with pytest.raises(ValueError, match=r"warmup_steps \(9\) reach into the fall, from step 8 of 10"):
         WarmupStableDecay(WarmupStableDecay.Config(warmup_steps=9, decay=0.2), steps=10)
-    with pytest.raises(ValueError, match="decay is 1.5"):
+    with pytest.raises(ValueError, match=r"decay is 1\.5"):
         WarmupStableDecay(WarmupStableDecay.Config(decay=1.5), steps=10)

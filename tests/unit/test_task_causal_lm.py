@@ -75,7 +75,7 @@ def test_the_loss_is_the_sum_over_targets_in_nats() -> None:
     table = torch.tensor([[0.0, math.log(3)], [0.0, 0.0]])  # after 0: 1/4, 3/4; after 1: 1/2, 1/2
     loss = task().loss(Fixed(table), batch([[0, 0, 1], [1, 0, 0]], [[1, 0, 1], [0, -100, -100]]))
     assert loss.total.item() == pytest.approx(math.log(4 / 3) + math.log(4) + 2 * math.log(2))
-    assert {name: float(value) for name, value in loss.sums.items()} == pytest.approx(
+    assert {name: value.item() for name, value in loss.sums.items()} == pytest.approx(
         {"loss": loss.total.item(), "targets": 4, "correct": 2}
     )
 

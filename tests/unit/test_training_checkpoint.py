@@ -45,7 +45,7 @@ def test_damaged_files_are_named_and_passed_over(tmp_path: Path) -> None:
 def test_if_none_can_be_read_that_is_an_error(tmp_path: Path) -> None:
     checkpoints = write(tmp_path, 1)
     checkpoints.path(1).write_bytes(b"nothing")
-    with pytest.raises(UserError, match="no checkpoint can be read: checkpoint step-1.ckpt"):
+    with pytest.raises(UserError, match=r"no checkpoint can be read: checkpoint step-1\.ckpt"):
         checkpoints.newest()
 
 

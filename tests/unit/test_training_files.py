@@ -27,7 +27,7 @@ def test_a_full_disk_is_one_message_and_leaves_the_old_file(tmp_path: Path) -> N
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
-        with pytest.raises(RunFailed, match="can't write .*file: File too large"):
+        with pytest.raises(RunFailed, match=r"can't write .*file: File too large"):
             write_bytes(path, b"new" * 1000)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

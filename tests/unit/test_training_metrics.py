@@ -48,12 +48,12 @@ def test_a_resumed_run_drops_the_rows_that_it_will_write_again(tmp_path: Path) -
     assert [found["step"] for found in read_metrics(path)] == [1, 2, 3, 4]
 
 
-def test_a_full_disk_is_one_message() -> None:
-    if not Path("/dev/full").exists():
-        pytest.skip("no /dev/full here")
-    file = MetricsFile.__new__(MetricsFile)
-    file.path, file.header, file._file = Path("metrics.csv"), columns([]), Path("/dev/full").open("w")
-    with pytest.raises(RunFailed, match=r"can't write metrics\.csv: No space left on device"):
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_is_one_message(tmp_path: Path) -> None:
+    file = MetricsFile(tmp_path / "metrics.csv", columns([]), before=0)
+    file.close()
+    file._file = Path("/dev/full").open("w", encoding="utf-8")  # noqa: SIM115
+    with pytest.raises(RunFailed, match=r"can't write .*metrics\.csv: No space left on device"):
         file.write(row(1))
 
 

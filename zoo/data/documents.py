@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _JSON_LINES = {".jsonl", ".ndjson"}
-_NO_STDLIB = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
+_NO_STDLIB = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__", "encodings", "pydoc_data"}
 
 
 class Document(NamedTuple):
@@ -230,9 +230,11 @@ def _shape(record: Any) -> str:
 
 
 def standard_library() -> list[Path]:
-    """Python's own library: its sources without tests, about 12 MB.
+    """Python's own library: its sources, as people wrote them, without tests; about 10 MB.
 
-    ``_sysconfigdata`` is left out: it is written when Python is built and differs from machine to machine.
+    Generated files are left out: the tables of ``encodings``, near twins of each other that would stand in
+    training and validation both; ``pydoc_data``, which is prose (``python-docs``) in quotation marks; and
+    ``_sysconfigdata``, which differs from machine to machine.
     """
     root = Path(sysconfig.get_path("stdlib"))
     sources = [

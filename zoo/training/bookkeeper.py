@@ -62,6 +62,7 @@ class Bookkeeper(lightning.Callback):
         self.metric, self.better = next(iter(job.task.metrics.items()))
         self.has_validation = job.data.size("validation") > 0
         self.state = State()
+        self.progress = Progress(self.steps, enabled=False)
         self.begun = False
         self._started = 0.0
         self._file: MetricsFile | None = None
@@ -120,22 +121,17 @@ class Bookkeeper(lightning.Callback):
 
     def on_train_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         """Write the weights of the last step, which sharded ranks put together."""
-        del pl_module
         state = trainer.strategy.lightning_module_state_dict()
         if self.folder is not None:
             facts = {"recipe": self.job.recipe.name, "step": str(trainer.global_step)}
             save_weights(self.folder.weights, model_state(state), facts)
+        self._close(_ours(pl_module))
 
     def on_exception(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, exception: BaseException
     ) -> None:
-        """Give the signals back; Lightning doesn't call ``teardown`` then."""
+        """Close what is open."""
         del trainer, exception
-        self._close(_ours(pl_module))
-
-    def teardown(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, stage: str) -> None:
-        """Give the signals back and close the files."""
-        del trainer, stage
         self._close(_ours(pl_module))
 
     def on_save_checkpoint(
@@ -236,7 +232,7 @@ class Bookkeeper(lightning.Callback):
         self._checkpoints.save(trainer, step, best=best)
 
     def _close(self, module: TrainingModule) -> None:
-        module.signals.restore()
+        module.signals.restore()  # before Lightning gives back what it found, so not in the hook ``teardown``
         self.progress.close()
         if self._file is not None:
             self._file.close()

@@ -11,6 +11,7 @@ from typing import Any
 import lightning
 import torch
 
+from zoo.build import build_optimizer, build_schedule, check_parts
 from zoo.errors import Diverged, Interrupted, RunFailed, UserError
 from zoo.recipe import Recipe
 from zoo.training.bookkeeper import Bookkeeper
@@ -19,7 +20,7 @@ from zoo.training.job import Job, build_job
 from zoo.training.module import TrainingModule
 from zoo.training.resume import find_start
 from zoo.training.run import RunFolder, claim_run
-from zoo.training.trainer import RunLog, check_loggers, contained, make_trainer
+from zoo.training.trainer import RunLog, check_loggers, contained, make_strategy, make_trainer
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ def train(recipe: Recipe, run: str | Path | None = None, resume: bool = False) -
     """
     if resume and run is None:
         raise UserError("resume needs to know the run", where="--resume", fix="give its folder: --run DIR")
-    check_loggers(recipe)
+    _check(recipe)
     log = RunLog()
     with contained(recipe, log):
         job = build_job(recipe)
@@ -60,6 +61,15 @@ def train(recipe: Recipe, run: str | Path | None = None, resume: bool = False) -
         with _opened(recipe, run, resume) as folder:
             bookkeeper.folder = folder
             return _lead(job, trainer, bookkeeper, start)
+
+
+def _check(recipe: Recipe) -> None:
+    """Find out what can't work before any data is touched."""
+    check_parts(recipe)
+    build_optimizer(recipe)
+    build_schedule(recipe)
+    check_loggers(recipe)
+    make_strategy(recipe)
 
 
 def _plugin_callbacks(recipe: Recipe) -> list[lightning.Callback]:

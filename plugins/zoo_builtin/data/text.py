@@ -48,7 +48,7 @@ class Text(Data):
         """Where the text comes from and how it is cut."""
 
         source: Literal["python-docs", "python-stdlib", "files"] = "python-docs"
-        """``python-docs`` (0.5 MB of English), ``python-stdlib`` (12 MB of code), or ``files``."""
+        """``python-docs`` (0.5 MB of English), ``python-stdlib`` (10 MB of code), or ``files``."""
         files: list[Path] = dataclasses.field(default_factory=list)
         """Files, folders and globs. A document is a file, or a line of a ``.jsonl`` file."""
         field: str = "text"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import inspect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, final
 
 import torch
@@ -46,7 +46,7 @@ class Library(Optimizer):
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
-        self._class = _find(config.algorithm)
+        self._class: Callable[..., torch.optim.Optimizer] = _find(config.algorithm)
         self._options = _checked(config.algorithm, self._class, config.options)
 
     def make(self, parameters: Iterable[tuple[str, nn.Parameter]]) -> torch.optim.Optimizer:
@@ -72,24 +72,19 @@ def _find(algorithm: str) -> type[torch.optim.Optimizer]:
     Raises:
         UserError: nobody has it, or it can't drive the training loop.
     """
-    prefix, dot, name = algorithm.rpartition(".")
-    known = {"torch": _torch_classes(), "timm": {short: short for short in list_optimizers()}}
-    if prefix in ("", *known):
-        for library in (prefix,) if dot else known:
-            if name in known[library]:
-                if name in _UNFIT:
-                    raise UserError(
-                        f"{algorithm} {_UNFIT[name]}",
-                        where="optimizer.algorithm",
-                        fix="choose another algorithm",
-                    )
-                return known["torch"][name] if library == "torch" else get_optimizer_class(name, bind_defaults=False)
-    names = [f"{library}.{name}" for library, members in known.items() for name in members if name not in _UNFIT]
-    own = ", ".join(sorted(name for name in names if name.startswith("torch.")))
+    library, _, name = algorithm.rpartition(".")
+    if name in _UNFIT and library in ("", "torch", "timm"):
+        raise UserError(f"{algorithm} {_UNFIT[name]}", where="optimizer.algorithm", fix="choose another algorithm")
+    if library in ("", "torch") and name in _torch_classes():
+        return _torch_classes()[name]
+    if library in ("", "timm") and name in list_optimizers():
+        return get_optimizer_class(name, bind_defaults=False)  # type: ignore[return-value]
+    own = [f"torch.{known}" for known in _torch_classes() if known not in _UNFIT]
+    others = [f"timm.{known}" for known in list_optimizers() if known not in _UNFIT]
     raise UserError(
-        f"neither torch nor timm has an optimizer called {algorithm!r}{_near(algorithm, names)}",
+        f"neither torch nor timm has an optimizer called {algorithm!r}{_near(algorithm, own + others)}",
         where="optimizer.algorithm",
-        fix=f"choose one of {own}, or timm.NAME with a name of timm.optim.list_optimizers()",
+        fix=f"choose one of {', '.join(sorted(own))}, or timm.NAME with a name of timm.optim.list_optimizers()",
     )
 
 
@@ -110,7 +105,7 @@ def _near(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
-def _checked(algorithm: str, found: type[torch.optim.Optimizer], options: dict[str, Any]) -> dict[str, Any]:
+def _checked(algorithm: str, found: Callable[..., torch.optim.Optimizer], options: dict[str, Any]) -> dict[str, Any]:
     """The options as keyword arguments of the class; lists become tuples.
 
     Raises:
