@@ -6,11 +6,10 @@
 from __future__ import annotations
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from zoo.api import build as build
     from zoo.api import components as components
     from zoo.api import generate as generate
     from zoo.errors import UserError as UserError
@@ -23,6 +22,7 @@ __all__ = ["UserError", "build", "components", "evaluate", "generate", "load", "
 
 _HOMES = {
     "UserError": "zoo.errors:UserError",
+    "build": "zoo.api:build",
     "components": "zoo.api:components",
     "evaluate": "zoo.training.evaluate:evaluate",
     "generate": "zoo.api:generate",
@@ -32,29 +32,9 @@ _HOMES = {
 }
 
 
-class _BuildModule(ModuleType):
-    """``zoo.build`` is a module of the frame and a function of this interface, so the module can be called."""
-
-    def __call__(self, recipe: Any) -> Any:
-        """The model of a recipe, see ``zoo.api.build``."""
-        return importlib.import_module("zoo.api").build(recipe)
-
-
-class _Package(ModuleType):
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "build" and isinstance(value, ModuleType):  # Python's import of zoo.build, whoever asked for it
-            value.__class__ = _BuildModule
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
-
-
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return importlib.import_module("importlib.metadata").version("transformer-zoo")
-    if name == "build":
-        return importlib.import_module("zoo.build")
     if name not in _HOMES:
         raise AttributeError(f"module 'zoo' has no attribute {name!r}")
     module, _, attribute = _HOMES[name].partition(":")

@@ -31,7 +31,7 @@ def build(recipe: Recipe) -> Architecture:
     Raises:
         UserError: parts or sizes that don't fit each other, or data that isn't there.
     """
-    from zoo.build import build_model
+    from zoo.builder import build_model
 
     return build_model(recipe, data_sizes(recipe))
 
@@ -42,7 +42,7 @@ def data_sizes(recipe: Recipe) -> Description | None:
     Raises:
         UserError: data that isn't there or too short.
     """
-    from zoo.build import FROM_DATA, build_data
+    from zoo.builder import FROM_DATA, build_data
     from zoo.training.job import cache_folder
 
     config = recipe.config("architecture")

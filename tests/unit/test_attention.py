@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mask_strategy import batch_of, masks
 from torch import Tensor
 
+from mask_strategy import batch_of, masks
 from zoo.contracts.attention import HeadedAttention
 from zoo.contracts.values.mask import CAUSAL, EVERYTHING, Mask
 from zoo.contracts.values.notes import Notes

@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 
 from zoo.cli import main
-from zoo.cli import train as cli_train
-from zoo.training import run as training_run
 
 pytestmark = pytest.mark.slow
 
@@ -93,10 +91,6 @@ def test_a_run_goes_on_to_more_steps_and_a_finished_one_says_that_it_is(
     assert document(capfd, "train", run, "--resume", "trainer.max_steps=8")["steps"] == 8
     assert main(["train", run, "--resume", "--json"]) == 2
     assert "already at max_steps=" in capfd.readouterr().err
-
-
-def test_candidates_to_resume_are_looked_for_where_training_puts_runs() -> None:
-    assert cli_train.RUNS == training_run.RUNS
 
 
 def test_a_folder_that_holds_a_run_is_not_trained_in_again(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from zoo.build import build_model
+from zoo.builder import build_model
 from zoo.cli.output import table as aligned
 from zoo.contracts.values.mask import EVERYTHING
 from zoo.errors import UserError

@@ -37,9 +37,8 @@ ORDER = (
     "scan",
     "hooks",
     "registry",
-    "training.config",  # the section of a recipe: a dataclass that knows nothing of training
     "recipe",
-    "build",
+    "builder",
     "info",
     "testing",
     "training",

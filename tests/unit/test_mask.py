@@ -6,9 +6,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from mask_strategy import batch_of, masks
 from torch import Tensor
 
+from mask_strategy import batch_of, masks
 from zoo.contracts.values.mask import CAUSAL, EVERYTHING, Mask, positions_of
 
 CPU = torch.device("cpu")

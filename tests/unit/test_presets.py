@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zoo.build import build_model
+from zoo.builder import build_model
 from zoo.recipe import load_recipe
 
 COUNTS = {

@@ -13,7 +13,7 @@ from recipe_parts import MINIMAL, SmallRegistry
 from zoo.errors import UserError
 from zoo.recipe import Recipe, load_recipe
 from zoo.recipe.trainer import OWNED, arguments
-from zoo.training.config import TrainingConfig
+from zoo.recipe.training import TrainingConfig
 
 
 def load(folder: Path, text: str, *overrides: str) -> Recipe:

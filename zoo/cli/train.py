@@ -13,7 +13,6 @@ from zoo.cli import options, output
 from zoo.errors import UserError
 
 SAMPLE_TOKENS = 120
-RUNS = Path("runs")
 
 
 @click.command("train")
@@ -52,6 +51,8 @@ def _resumed(source: str, run: Path | None) -> Path:
         return run
     if (Path(source) / "recipe.yaml").is_file():
         return Path(source)
+    from zoo.recipe.training import RUNS
+
     found = sorted(RUNS.glob(f"{Path(source).stem}-*/recipe.yaml"), key=lambda file: file.stat().st_mtime)
     candidates = [str(file.parent) for file in reversed(found)]
     raise UserError(

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from zoo.build import build_model, build_optimizer
+from zoo.builder import build_model, build_optimizer
 from zoo.contracts.architecture import Architecture
 from zoo.contracts.data import Description
 from zoo.errors import UserError

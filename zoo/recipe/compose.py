@@ -18,8 +18,8 @@ from zoo.recipe.problems import Problems
 from zoo.recipe.sections import Draft, Section
 from zoo.recipe.shape import KEYS, SECTIONS, Shapes
 from zoo.recipe.trainer import check_trainer, draft_trainer
+from zoo.recipe.training import TrainingConfig
 from zoo.recipe.values import Values
-from zoo.training.config import TrainingConfig
 
 if TYPE_CHECKING:
     from zoo.registry import Registry

@@ -18,7 +18,7 @@ from zoo.recipe.source import write_text
 from zoo.registry import Registry
 
 if TYPE_CHECKING:
-    from zoo.training.config import TrainingConfig
+    from zoo.recipe.training import TrainingConfig
 
 ABSENT = "(absent)"
 """Stands in a ``Change`` for a key that one of the two recipes doesn't have."""

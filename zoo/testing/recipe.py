@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zoo.build import build_model
+from zoo.builder import build_model
 from zoo.contracts.architecture import Architecture
 from zoo.contracts.data import Description
 from zoo.errors import UserError

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from zoo.build import FROM_DATA
+from zoo.builder import FROM_DATA
 from zoo.contracts.data import Split
 from zoo.errors import UserError
 from zoo.training.job import Job, build_job_for

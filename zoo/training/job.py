@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from zoo.build import build_data, build_model, build_task
+from zoo.builder import build_data, build_model, build_task, check_buildable
 from zoo.contracts.architecture import Architecture
 from zoo.contracts.data import Data, Draw
 from zoo.contracts.task import Task
@@ -42,6 +42,7 @@ def build_job(recipe: Recipe) -> Job:
     Raises:
         UserError: data that isn't there or too short, parts that don't fit each other.
     """
+    check_buildable(recipe)
     data = build_data(recipe, cache_folder())
     data.prepare()
     task = build_task(recipe, data)

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.utils.data import DataLoader
 
-from zoo.build import build_optimizer, build_schedule
+from zoo.builder import build_optimizer, build_schedule
 from zoo.contracts.data import Split
 from zoo.contracts.task import Batch
 from zoo.errors import Diverged

@@ -12,21 +12,19 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
-from zoo.build import build_model
+from zoo.builder import build_model
 from zoo.contracts.architecture import Architecture
 from zoo.contracts.data import Description
 from zoo.contracts.tokenizer import Tokenizer
 from zoo.errors import UserError
 from zoo.recipe import Recipe, load_recipe
 from zoo.recipe.source import read_file, write_text
+from zoo.recipe.training import RUNS
 from zoo.registry import Registry
 from zoo.training.checkpoint import BEST, KEY, Checkpoints, model_state, read_checkpoint
 from zoo.training.files import write_bytes, write_json
 from zoo.training.job import Job
 from zoo.training.weights import load_weights, read_weights
-
-RUNS = Path("runs")
-"""Folder of the runs that nobody named, in the working directory."""
 
 
 class RunFolder:

@@ -11,7 +11,7 @@ from typing import Any
 import lightning
 import torch
 
-from zoo.build import build_optimizer, build_schedule, check_parts
+from zoo.builder import build_optimizer, build_schedule, check_parts
 from zoo.errors import Diverged, Interrupted, RunFailed, UserError
 from zoo.recipe import Recipe
 from zoo.training.bookkeeper import Bookkeeper

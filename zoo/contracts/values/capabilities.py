@@ -1,6 +1,6 @@
 """The words with which parts say what they can do (``offers``) and what they ask of others (needs).
 
-A combination works when the needs are a subset of the offers; ``zoo.build`` refuses any other and names
+A combination works when the needs are a subset of the offers; ``zoo.builder`` refuses any other and names
 the components that would do. Every word that a component offers is tested by ``zoo check`` because it is there.
 """
 

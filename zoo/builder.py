@@ -50,6 +50,18 @@ def build_schedule(recipe: Recipe) -> Schedule:
         return _make(recipe, "schedule", steps=recipe.trainer["max_steps"])
 
 
+def check_buildable(recipe: Recipe) -> None:
+    """Build all but the data, the model on the meta device, so that what can't be built is known before data is read.
+
+    Raises:
+        UserError: as the other functions here, for whatever doesn't depend on the data.
+    """
+    recipe.component("task")
+    build_optimizer(recipe)
+    build_schedule(recipe)
+    build_model(recipe, Description(vocab_size=1, max_length=1), device="meta")
+
+
 def build_model(
     recipe: Recipe, description: Description | None = None, *, device: torch.device | str = "cpu"
 ) -> Architecture:

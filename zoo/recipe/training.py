@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Literal
+
+RUNS = Path("runs")
+"""Folder of the runs that nobody named, in the working directory."""
 
 
 @dataclasses.dataclass(kw_only=True)
