@@ -2,34 +2,69 @@
 
     python benchmarks/loop_overhead.py         # a model of 1 to 2 ms a step, and one of 6 layers, width 384
 
-The bare loop is that of plain_loop.py, with no bar and no file. Blocks of either are run in turn; the figures are
-medians over blocks, in CPU time of the process, since a machine that does other things has no wall time to
-speak of. A block is run for few steps and for many, and the difference is the steps', without what a run costs
-once.
+The bare loop is that of plain_loop.py, with no bar and no file. Both run in one process, a step of one, then a
+step of the other, so that whatever else the machine does falls on both; a step's cost is the CPU time of its
+thread, on one core. The figures are medians over steps.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
+import functools
 import io
 import os
 import statistics
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from plain_loop import Sizes, plain_steps, recipe_of
+import torch
+from plain_loop import Sizes, Text, plain_steps, recipe_of
 
 from zoo.training.train import train
 
-SMALL = Sizes(steps=510, layers=2, dim=32, heads=2, length=32, batch_size=2)
-LARGE = Sizes(steps=20, layers=6, dim=384, heads=6, length=256, batch_size=2)
-FEW = 10
-"""Steps of a run that is there to be subtracted."""
+SMALL = Sizes(steps=500, layers=2, dim=32, heads=2, length=32, batch_size=2)
+LARGE = Sizes(steps=60, layers=6, dim=384, heads=6, length=256, batch_size=1)
+SKIPPED = 10
+"""Steps at the beginning that don't count."""
+
+
+class Turns:
+    """Two threads that take turns, each until it asks for its next batch, and what each of its turns cost."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: list[str] = []
+        self._resumed: dict[str, float] = {}
+        self.costs: dict[str, list[float]] = {"zoo": [], "bare": []}
+        self.done: set[str] = set()
+
+    def next(self) -> None:
+        """End this thread's turn and wait for its next one."""
+        me, other = self._names()
+        if me in self._resumed:
+            self.costs[me].append(time.thread_time() - self._resumed[me])
+        with self._changed:
+            self._waiting.append(me)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: other in self.done or (other in self._waiting and self._waiting[0] == me))
+            self._waiting.remove(me)
+        self._resumed[me] = time.thread_time()
+
+    def leave(self) -> None:
+        """Let the other thread go on alone."""
+        with self._changed:
+            self.done.add(self._names()[0])
+            self._changed.notify_all()
+
+    @staticmethod
+    def _names() -> tuple[str, str]:
+        return ("zoo", "bare") if threading.current_thread() is threading.main_thread() else ("bare", "zoo")
 
 
 class Terminal(io.StringIO):
@@ -40,51 +75,71 @@ class Terminal(io.StringIO):
         return True
 
 
-def bare_run(sizes: Sizes) -> None:
-    """The bare loop, as it runs in a process without Lightning, which sets this variable when it is imported."""
-    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "0"
-    for _ in plain_steps(sizes):
-        pass
-
-
-def zoo_run(sizes: Sizes) -> None:
-    """The same steps by ``zoo train``, a row of metrics every 10 steps."""
-    with tempfile.TemporaryDirectory() as folder, watched():
-        train(recipe_of(sizes, log_every=10, validation=False), Path(folder) / "run")
-
-
-def milliseconds(run: Callable[[Sizes], None], sizes: Sizes) -> float:
-    """CPU time of a step."""
-    costs = []
-    for steps in (FEW, sizes.steps):
-        started = time.process_time()
-        run(dataclasses.replace(sizes, steps=steps, warmup=FEW))
-        costs.append(time.process_time() - started)
-    return 1e3 * (costs[1] - costs[0]) / (sizes.steps - FEW)
-
-
 @contextlib.contextmanager
-def watched() -> Iterator[None]:
-    """Standard error as a terminal."""
-    with contextlib.redirect_stderr(Terminal()):
+def taking_turns(turns: Turns) -> Iterator[None]:
+    """Make every batch of text begin a turn."""
+    read = Text.batch
+
+    @functools.wraps(read)
+    def batch(self: Text, *arguments: Any) -> Any:
+        turns.next()
+        return read(self, *arguments)
+
+    Text.batch = batch  # type: ignore[method-assign]
+    try:
         yield
+    finally:
+        Text.batch = read  # type: ignore[method-assign]
 
 
-def measure(name: str, sizes: Sizes, blocks: int) -> None:
+def run_bare(sizes: Sizes, turns: Turns) -> None:
+    """The bare loop."""
+    torch.set_num_threads(1)
+    try:
+        for _ in plain_steps(sizes):
+            pass
+    finally:
+        turns.leave()
+
+
+def run_zoo(sizes: Sizes, turns: Turns) -> None:
+    """The same steps by ``zoo train``, a row of metrics every 10 steps."""
+    try:
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(Terminal()):
+            train(recipe_of(sizes, log_every=10, validation=False), Path(folder) / "run")
+    finally:
+        turns.leave()
+
+
+def measure(name: str, sizes: Sizes) -> None:
     """Print the cost of a step in both loops."""
-    pairs = [(milliseconds(bare_run, sizes), milliseconds(zoo_run, sizes)) for _ in range(blocks)]
-    bare, zoo = (statistics.median(values) for values in zip(*pairs, strict=True))
-    extra = statistics.median(zoo - bare for bare, zoo in pairs)
-    print(f"{name}: bare {bare:.2f} ms a step, zoo {zoo:.2f} ms, {extra:+.2f} ms (ratio {zoo / bare:.3f})", flush=True)
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = (
+        "0"  # Lightning sets it when it is imported; the bare loop has no such
+    )
+    turns = Turns()
+    bare = threading.Thread(target=run_bare, args=(sizes, turns))
+    with taking_turns(turns):
+        bare.start()
+        run_zoo(sizes, turns)
+        bare.join()
+    ours, theirs = (turns.costs[key][SKIPPED:] for key in ("zoo", "bare"))
+    extra = statistics.median(mine - other for mine, other in zip(ours, theirs, strict=False))
+    low, *_, high = statistics.quantiles([mine - other for mine, other in zip(ours, theirs, strict=False)], n=4)
+    median = statistics.median(theirs)
+    print(
+        f"{name}: bare {1e3 * median:.2f} ms a step, zoo {1e3 * extra:+.2f} ms "
+        f"(half of the steps {1e3 * low:+.2f} to {1e3 * high:+.2f}), ratio {1 + extra / median:.3f}",
+        flush=True,
+    )
 
 
 def main() -> int:
     """Measure both models."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--blocks", type=int, default=5, help="how often each loop is run")
-    blocks = parser.parse_args().blocks
-    measure("2 layers, width 32, length 32, batch 2", SMALL, blocks)
-    measure("6 layers, width 384, length 256, batch 2", LARGE, blocks)
+    parser.parse_args()
+    torch.set_num_threads(1)
+    measure("2 layers, width 32, length 32, batch 2", SMALL)
+    measure("6 layers, width 384, length 256, batch 1", LARGE)
     return 0
 
 

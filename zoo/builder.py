@@ -57,9 +57,10 @@ def check_buildable(recipe: Recipe) -> None:
         UserError: as the other functions here, for whatever doesn't depend on the data.
     """
     recipe.component("task")
-    build_optimizer(recipe)
     build_schedule(recipe)
-    build_model(recipe, Description(vocab_size=1, max_length=1), device="meta")
+    model = build_model(recipe, Description(vocab_size=1, max_length=1), device="meta")
+    with blaming(recipe, "optimizer"):
+        build_optimizer(recipe).make(model.named_parameters())
 
 
 def build_model(

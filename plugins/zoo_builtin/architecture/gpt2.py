@@ -74,6 +74,8 @@ class GPT2(Architecture):
         super().__init__(config)
         if config.vocab_size is None:
             raise ValueError("vocab_size is null, and no data filled it in")
+        if config.vocab_size < 1 or config.dim < 1:
+            raise ValueError(f"vocab_size and dim must be positive, got {config.vocab_size} and {config.dim}")
         self.tokens = nn.Embedding(config.vocab_size, config.dim)
         self.stack = Stack(
             dim=config.dim,
