@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from typing import Any
 
 import click
@@ -32,22 +31,22 @@ def command(
     prompts = prompts or ("",)
     options.use_plugins(plugins)
     streamed = not as_json and len(prompts) == 1
+    lead = prompts[0]  # printed with the first piece, so that a prompt which is refused isn't
+
+    def show(_row: int, piece: str) -> None:
+        nonlocal lead
+        click.echo(lead + piece, nl=False)
+        lead = ""
+
     with output.stdout_kept_for_json(as_json):
         from zoo.generation import continue_texts
         from zoo.training.run import load_run
 
         loaded = load_run(run)
-        if streamed:
-            click.echo(prompts[0], nl=False)
-        results = continue_texts(loaded, prompts, cache=not no_cache, stream=_show if streamed else None, **sampling)
+        results = continue_texts(loaded, prompts, cache=not no_cache, stream=show if streamed else None, **sampling)
     if as_json:
         output.print_json([dataclasses.asdict(result) for result in results])
     elif streamed:
-        click.echo()
+        click.echo(lead)
     else:
         click.echo("\n\n".join(f"{result.prompt}{result.text}" for result in results))
-
-
-def _show(_row: int, piece: str) -> None:
-    click.echo(piece, nl=False)
-    sys.stdout.flush()

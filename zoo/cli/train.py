@@ -32,7 +32,7 @@ def command(
     """
     from zoo.recipe import load_recipe
 
-    folder = Path(run) if run else None
+    folder = None if run is None else Path(run)
     if resume:
         folder = _resumed(source, folder)
     recipe = load_recipe(source, overrides, plugins=plugins)

@@ -201,8 +201,10 @@ class Files(Documents):
     def _decode_line(self, place: FilePlace, line: str) -> tuple[str, int]:
         try:
             record = json.loads(line)
-        except ValueError as error:
-            raise UserError(f"not a line of JSON: {error}", where=self.name(place)) from None
+        except (ValueError, RecursionError) as error:
+            at = f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else error
+            fix = "correct or remove the line"
+            raise UserError(f"not a line of JSON: {at}", where=self.name(place), fix=fix) from None
         if not isinstance(record, dict) or not isinstance(record.get(self.field), str):
             raise UserError(
                 f"no text under the key {self.field!r}; {_shape(record)}",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from zoo.component import did_you_mean
+from zoo.component import closest, did_you_mean
 from zoo.errors import UserError
 from zoo.recipe.node import Node, absolute, shown
 from zoo.recipe.source import read_file
@@ -68,8 +68,10 @@ def find_recipe(source: str | Path, folders: RecipeFolders) -> Path:
         return found
     names = folders.names()
     short = [name.removeprefix(f"{PRESET}/") for name in names]
+    here = {file.stem: shown(file) for file in path.parent.glob("*.yaml")}
+    near = [here.get(name, name) for name in closest(path.stem, [*short, *here])]
     raise UserError(
-        f"there is no recipe {str(source)!r}{did_you_mean(path.stem, short)}",
+        f"there is no recipe {str(source)!r}" + (f"; did you mean {' or '.join(map(repr, near))}?" if near else ""),
         where=f"{path}, and by name in {', '.join(map(str, folders.folders)) or 'no folder'}",
         fix=f"give a YAML file, a run folder or one of: {', '.join(names) or '(no recipe is installed)'}",
     )

@@ -33,6 +33,10 @@ def read_override(assignment: str, number: int) -> Node:
         raise UserError("an override needs a value", where=where, fix=f"write {key}=VALUE")
     if path[0] == "base":
         raise UserError("a base can't be set by an override", where=where, fix="write a recipe with that base")
+    closing = {"{": "}", "[": "]"}.get(text.strip()[:1], "")
+    if not text.rstrip().endswith(closing):
+        fix = f"put the whole override in quotes, or the shell cuts it at its spaces: '{key}={text} ...{closing}'"
+        raise UserError(f"this isn't YAML: the value has no closing {closing}", where=where, fix=fix)
     value = read_text(text, lambda _, scalar: Origin("override", None, number, assignment))
     if value.value is None and text.strip().startswith("#"):
         raise UserError(f"YAML reads {text.strip()!r} as a comment", where=where, fix=f"quote it: {key}='\"{text}\"'")

@@ -106,6 +106,8 @@ def read_text(text: str, origin: Callable[[int, str], Origin]) -> Node:
         line = text.count("\n", 0, error.position) + 1
         what = f"the character {chr(error.character)!r} can't be in YAML" if _is_code(error) else str(error)
         raise UserError(what, where=str(origin(line, "")), fix="name a text file") from error
+    except UnicodeEncodeError as error:  # a command line's bytes that are no text in its locale
+        raise UserError("this holds bytes that are no UTF-8", where=str(origin(1, ""))) from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = " ".join(filter(None, (error.context, error.problem)))
@@ -177,6 +179,13 @@ class _Reader:
                     fix="remove one of the two",
                 )
             lines[key] = line
+            if ":" in key and value_node.start_mark.index == value_node.end_mark.index:
+                name, _, value = key.partition(":")
+                raise UserError(
+                    f"the key {key!r} has no value",
+                    where=self.at(line),
+                    fix=f"put a space after the colon: {name}: {value}",
+                )
             if key_node.tag == _TAG + "merge":
                 merged = self.merged(value_node, depth)
             else:

@@ -35,16 +35,22 @@ STRATEGIES: Mapping[str, tuple[str, ...]] = {
 
 _STEPS = "use trainer.max_steps"
 _VALIDATION = "use training.validate_every"
+_NOTHING = "remove it; it would change nothing"
 OWNED: Mapping[str, str] = {
     "accumulate_grad_batches": "use training.micro_batch_size",
     "barebones": "remove it; the zoo needs the logger and callbacks that it switches off",
     "callbacks": "a plugin adds callbacks through the hook zoo_callbacks",
     "check_val_every_n_epoch": _VALIDATION,
     "default_root_dir": "use --run DIR",
+    "enable_autolog_hparams": _NOTHING,
     "enable_checkpointing": "use training.save_every and training.keep",
+    "enable_model_summary": "use zoo info RECIPE",
+    "enable_progress_bar": "remove it; progress is one line on a terminal, and elsewhere a line a validation",
     "fast_dev_run": "use trainer.max_steps with a small number",
     "gradient_clip_algorithm": "use training.clip_norm",
     "gradient_clip_val": "use training.clip_norm",
+    "limit_predict_batches": _NOTHING,
+    "limit_test_batches": _NOTHING,
     "limit_train_batches": _STEPS,
     "limit_val_batches": "use training.validate_batches",
     "log_every_n_steps": "use training.log_every",
@@ -52,6 +58,8 @@ OWNED: Mapping[str, str] = {
     "max_epochs": _STEPS,
     "min_epochs": _STEPS,
     "min_steps": _STEPS,
+    "model_registry": _NOTHING,
+    "num_sanity_val_steps": _NOTHING,
     "overfit_batches": "give data that is as small as you want it",
     "plugins": "use the top-level key plugins for the zoo's; Lightning's follow from strategy and precision",
     "reload_dataloaders_every_n_epochs": "remove it; the order of batches follows from the seed and the step",

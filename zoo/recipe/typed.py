@@ -196,7 +196,7 @@ def advice(misfit: Misfit, written: str) -> str | None:
         return f'YAML reads {written} as {told(value)}; quote it: "{written}"'
     if allowed:
         near = did_you_mean(str(value), [str(choice) for choice in allowed])
-        return f"choose one of {', '.join(map(str, allowed))}{near}"
+        return f"choose one of {', '.join(dict.fromkeys(map(str, allowed)))}{near}"
     if isinstance(value, str) and _fits(scalar(value), hint):
         return f"write it without quotes: {value}"
     if isinstance(value, float) and value.is_integer() and _fits(int(value), hint):

@@ -87,7 +87,8 @@ class Text(Data):
         source = self._open_source()
         documents = source.scan()
         if not documents:
-            raise UserError("the text is empty: no document holds a character", where=self._source_name())
+            what = "the text is empty: no document holds a character"
+            raise UserError(what, where=self._source_name(), fix="name files with text in them: data.files")
         pieces = split_documents(documents, validation=self.config.validation, test=self.config.test)
         self._content = content_hash(documents)
         self._fit(source, pieces["train"])
