@@ -17,6 +17,7 @@ from zoo.contracts.optimizer import Optimizer
 from zoo.contracts.schedule import Schedule
 from zoo.contracts.task import Task
 from zoo.errors import UserError
+from zoo.initialization import NotFilledError
 
 if TYPE_CHECKING:
     from zoo.component import Component
@@ -81,8 +82,16 @@ def build_model(
     with blaming(recipe, "architecture"), torch.device(device):
         model: Architecture = recipe.component("architecture").load()(config, **_slot_factories(recipe, "architecture"))
     if torch.device(device).type != "meta":
-        model.initialize(recipe.seed)
+        _initialize(model, recipe)
     return model
+
+
+def _initialize(model: Architecture, recipe: Recipe) -> None:
+    try:
+        model.initialize(recipe.seed)
+    except NotFilledError as error:
+        fix = "fill every parameter of the class itself in a method initial(name, parameter, generator)"
+        raise UserError(str(error), where=recipe.where("architecture"), fix=fix) from error
 
 
 def check_parts(recipe: Recipe) -> None:

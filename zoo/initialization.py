@@ -21,6 +21,10 @@ class Initialized(Protocol):
         """Fill the parameter called ``name`` in place, randomness from ``generator`` only."""
 
 
+class NotFilledError(TypeError):
+    """A parameter that nobody gave an initial value."""
+
+
 def branch_output(layer: nn.Linear) -> nn.Linear:
     """Mark the last layer of a residual branch: GPT-2 starts these smaller, by 1 / sqrt(number of branches)."""
     layer.is_branch_output = True  # type: ignore[assignment]
@@ -41,13 +45,15 @@ def initialize(model: nn.Module, seed: int, *, std: float, branch_std: float) ->
     ``branch_std``, biases zero. A module with an ``initial`` method fills its own parameters.
 
     Raises:
-        TypeError: a module with parameters of its own and no way to fill them.
+        NotFilledError: a module with parameters of its own and no way to fill them, or one that leaves some out.
     """
     for path, module in model.named_modules():
         for name, parameter in module.named_parameters(recurse=False):
-            value = torch.empty(parameter.shape, dtype=torch.float32)
+            value = torch.full(parameter.shape, torch.nan, dtype=torch.float32)
             generator = generator_for(seed, f"{path}.{name}")
             _fill(module, name, value, generator, std, branch_std)
+            if value.isnan().any():
+                raise NotFilledError(f"{type(module).__name__}.initial left {name} unfilled, or filled it with NaN")
             parameter.copy_(value)
 
 
@@ -65,7 +71,7 @@ def _fill(
     elif isinstance(module, nn.LayerNorm | nn.RMSNorm):
         value.fill_(0.0 if name == "bias" else 1.0)
     else:
-        raise TypeError(
+        raise NotFilledError(
             f"{type(module).__name__} has a parameter {name} of its own and no method "
             "initial(name, parameter, generator) that fills it"
         )

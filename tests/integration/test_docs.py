@@ -22,7 +22,7 @@ SHORT = [
     "architecture.layers=2",
     "data.batch_size=4",
 ]
-"""Appended to every ``zoo train`` of the docs, so that it takes seconds here."""
+"""Appended to every ``zoo train`` of the docs, the third also to ``zoo eval``, so that they take seconds here."""
 
 
 class Fence(NamedTuple):
@@ -75,7 +75,7 @@ def test_commands_of_the_docs_run(page: Path, tmp_path: Path) -> None:
     for command in commands(page):
         program, *arguments = shlex.split(command)
         module = {"zoo": ["-m", "zoo"], "python": []}[program]
-        short = SHORT if arguments[0] == "train" else []
+        short = {"train": SHORT, "eval": SHORT[2:3]}.get(arguments[0], [])
         done = subprocess.run(
             [sys.executable, *module, *arguments, *short],
             cwd=tmp_path,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,15 @@ def zoo(folder: Path, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
+def refused(folder: Path, *arguments: str) -> str:
+    """What a command says that ends with exit code 2."""
+    done = subprocess.run(
+        [sys.executable, "-m", "zoo", *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    return done.stderr
+
+
 def test_one_file_from_outside_is_checked_trained_measured_and_generated_with(tmp_path: Path) -> None:
     plugin = os.path.relpath(PLUGIN, tmp_path)
     listed = zoo(tmp_path, "list", "attention", "--plugin", plugin)
@@ -60,3 +70,25 @@ def test_one_file_from_outside_is_checked_trained_measured_and_generated_with(tm
     )
     assert cached == whole
     assert len(cached[0]["tokens"]) == 9
+
+    counted = zoo(tmp_path, "info", "run")
+    assert counted["parameters"]["total"] == run["parameters"]
+    assert counted["macs_per_token"] > 0
+
+
+def test_a_plugin_that_has_changed_since_the_run_is_noticed(tmp_path: Path) -> None:
+    plugin = tmp_path / "differential.py"
+    shutil.copy(PLUGIN, plugin)
+    zoo(tmp_path, "train", "gpt2_text", "--plugin", "differential.py", "architecture.attention=differential", *SMALL)
+    plugin.write_text(plugin.read_text().replace("0.8 - 0.6", "0.8 - 0.5"))
+    run = "runs/gpt2_text-1"
+    done = subprocess.run(
+        [sys.executable, "-m", "zoo", "generate", run, "--prompt", "a", "--max-new-tokens", "2"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "attention/differential isn't what the run was trained with: its source has changed" in done.stderr
+    message = refused(tmp_path, "train", run, "--resume", "trainer.max_steps=8")
+    assert "the source of attention/differential has changed since the run began" in message

@@ -112,6 +112,22 @@ def test_a_variant_that_forgets_the_mask_is_stopped() -> None:
         made(Forgetful)(torch.randn(1, 3, 16, dtype=torch.float64), mask=CAUSAL.sized(3, 3))
 
 
+def test_score_heads_that_do_not_fit_are_named() -> None:
+    class Paired(HeadedAttention):
+        def __init__(self, config: Any, *, heads: int, **parent: Any) -> None:
+            super().__init__(config, heads=heads, score_heads=2 * heads, **parent)
+
+        def attend(self, q_BNTH: Tensor, k_BGSH: Tensor, v_BGSV: Tensor, call: Any) -> Tensor:
+            return call.softmax(call.scores(q_BNTH, k_BGSH)) @ torch.cat([v_BGSV, v_BGSV], 1)
+
+    with pytest.raises(ValueError, match="head size 15 of 4 heads can't be shared by 8 score heads"):
+        made(Paired, dim=60)
+    with pytest.raises(ValueError, match="head size 1 of 16 heads can't be shared by 32 score heads"):
+        made(Paired, heads=16)
+    with pytest.raises(ValueError, match=r"\(B, N, T, V\) = \(1, 4, 3, 4\), it returned \(1, 8, 3, 4\)"):
+        made(Paired)(torch.randn(1, 3, 16, dtype=torch.float64), mask=CAUSAL.sized(3, 3))
+
+
 def test_what_is_not_offered_is_refused() -> None:
     class OneWay(HeadedAttention):
         offers = frozenset({"causal"})

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from zoo.initialization import initialize
+from zoo.initialization import NotFilledError, initialize
 from zoo_builtin.architecture.gpt2 import GPT2
 from zoo_builtin.attention.grouped_query import GroupedQuery
 from zoo_builtin.attention.multi_head import MultiHead
@@ -93,5 +93,19 @@ def test_a_parameter_that_nobody_fills_is_named() -> None:
             super().__init__()
             self.gain = nn.Parameter(torch.ones(3))
 
-    with pytest.raises(TypeError, match=r"Odd has a parameter gain of its own and no method initial\("):
+    with pytest.raises(NotFilledError, match=r"Odd has a parameter gain of its own and no method initial\("):
         initialize(Odd(), 0, std=0.02, branch_std=0.02)
+
+
+def test_a_parameter_that_is_left_out_is_named() -> None:
+    class Forgetful(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gain, self.shift = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
+
+        def initial(self, name: str, parameter: torch.Tensor, generator: torch.Generator) -> None:
+            if name == "shift":
+                parameter.zero_()
+
+    with pytest.raises(NotFilledError, match=r"Forgetful\.initial left gain unfilled"):
+        initialize(Forgetful(), 0, std=0.02, branch_std=0.02)

@@ -65,7 +65,7 @@ def _resumed(source: str, run: Path | None) -> Path:
 
 def _show_sample(result: Mapping[str, Any]) -> None:
     """What the trained model writes, if it can, and the command that makes it write more."""
-    from zoo.generation import continue_texts
+    from zoo.generation import continue_texts, has_cache
     from zoo.training.run import load_run
 
     run = output.near(result["run"])
@@ -73,8 +73,10 @@ def _show_sample(result: Mapping[str, Any]) -> None:
     if loaded.tokenizer is None or "causal" not in loaded.model.offers:
         click.echo(f"next: zoo eval {shlex.quote(run)} --split test")
         return
-    (sample,) = continue_texts(loaded, [""], max_new_tokens=SAMPLE_TOKENS, temperature=0.8)
+    cache = has_cache(loaded.model)
+    (sample,) = continue_texts(loaded, [""], max_new_tokens=SAMPLE_TOKENS, temperature=0.8, cache=cache)
     shown = "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in sample.text)
     click.echo(f"\nit writes:\n{shown.strip()}\n")
     words = [word for word in sample.text.split() if word.isascii() and word.isprintable()]
-    click.echo(f"next: zoo generate {shlex.quote(run)} --prompt {shlex.quote(words[0] if words else 'The')}")
+    how = f"--prompt {shlex.quote(words[0] if words else 'The')}" + ("" if cache else " --no-cache")
+    click.echo(f"next: zoo generate {shlex.quote(run)} {how}")

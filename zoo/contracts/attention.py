@@ -144,7 +144,13 @@ class HeadedAttention(Attention):
                 f"{type(self).__name__} has no kernel {config.kernel}; it has auto, {', '.join(self.kernels)}"
             )
         self.score_heads = heads if score_heads is None else score_heads
-        self.score_size = (config.size or dim // heads) * heads // self.score_heads
+        size = config.size or dim // heads
+        if self.score_heads % heads or size * heads % self.score_heads or size * heads < self.score_heads:
+            raise ValueError(
+                f"head size {size} of {heads} heads can't be shared by {self.score_heads} score heads; "
+                "change dim or heads, or set size"
+            )
+        self.score_size = size * heads // self.score_heads
         self.value_size = value_size or config.size or dim // heads
         self.scale = self.score_size**-0.5 if config.scale is None else config.scale
         groups = self.score_heads // heads * self.kv_heads
@@ -203,6 +209,9 @@ class HeadedAttention(Attention):
             here = q_BNTH.shape[1]
             k_BGSH, v_BGSV = repeat_heads(k_BGSH, here), repeat_heads(v_BGSV, here * self.heads // self.score_heads)
         out_BNTV = self.attend(q_BNTH, k_BGSH, v_BGSV, call)
+        expected = (q_BNTH.shape[0], q_BNTH.shape[1] * self.heads // self.score_heads, q_BNTH.shape[2], self.value_size)
+        if tuple(out_BNTV.shape) != expected:
+            raise ValueError(f"attend must return (B, N, T, V) = {expected}, it returned {tuple(out_BNTV.shape)}")
         if not call.masked:
             raise RuntimeError(
                 f"{type(self).__name__}.attend never asked for the mask: use call.softmax, call.hide, call.sdpa or "

@@ -21,7 +21,10 @@ class Schedule(Part, ABC):
 
     def __init__(self, config: Any, *, steps: int) -> None:
         if config.warmup_steps < 0 or config.warmup_steps > steps:
-            raise ValueError(f"warmup_steps is {config.warmup_steps}; it must be from 0 to max_steps = {steps}")
+            raise ValueError(
+                f"warmup_steps is {config.warmup_steps}; it must be from 0 to max_steps = {steps} "
+                "(for a short trial: schedule.warmup_steps=0)"
+            )
         self.config, self.steps = config, steps
 
     def factor(self, step: int) -> float:

@@ -145,10 +145,18 @@ def _check_model(model: Architecture, cache: bool) -> None:
             f"{type(model).__name__} isn't a causal model, so it can't generate",
             fix="use a run of a causal task",
         )
-    offers = {type(part).__name__: part.offers for part in _attentions(model)}
-    for name, offered in {type(model).__name__: model.offers, **offers}.items():
-        if cache and "cache" not in offered:
-            raise UserError(f"{name} has no cache", fix="generate without it: --no-cache, cache=False")
+    if cache and (names := _without_cache(model)):
+        raise UserError(f"{names[0]} has no cache", fix="generate without it: --no-cache, cache=False")
+
+
+def has_cache(model: Architecture) -> bool:
+    """Whether a model can generate with a cache: it and each of its attentions keeps keys and values."""
+    return not _without_cache(model)
+
+
+def _without_cache(model: Architecture) -> list[str]:
+    parts: list[Architecture | Attention] = [model, *_attentions(model)]
+    return [type(part).__name__ for part in parts if "cache" not in part.offers]
 
 
 def _attentions(model: Architecture) -> Iterator[Attention]:

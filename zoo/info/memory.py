@@ -84,9 +84,14 @@ class _FlashAttention(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if func is not F.scaled_dot_product_attention:
+        if func is not F.scaled_dot_product_attention or not _has_flash(*args, **kwargs):
             return func(*args, **kwargs)
         return _flash(*args, **kwargs)
+
+
+def _has_flash(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> bool:
+    """Whether a flash kernel takes these shapes; values of another size are left to the plain path, as torch does."""
+    return query.shape[-1] == value.shape[-1] and key.shape[1] == value.shape[1]
 
 
 def _flash(

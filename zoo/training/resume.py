@@ -39,7 +39,7 @@ def find_start(job: Job, folder: RunFolder) -> Path | None:
     """The newest checkpoint of a run that a job may continue; ``None`` if it had written none yet.
 
     Raises:
-        UserError: no run there, a recipe or data that differ, a run that is at its last step, no checkpoint
+        UserError: no run there, a recipe, source or data that differ, a run that is at its last step, no checkpoint
             that can be read.
     """
     if not folder.recipe.is_file() or not folder.lock.is_file():
@@ -51,6 +51,7 @@ def find_start(job: Job, folder: RunFolder) -> Path | None:
     old = load_recipe(folder.recipe, registry=job.recipe.registry)
     _check_changes(old.diff(job.recipe), folder)
     _check_data(job, folder)
+    _check_components(job.recipe, folder)
     found = Checkpoints(folder.checkpoints, job.recipe.training.keep).newest()
     if found is None:
         logger.warning("no checkpoint yet: starting at step 0")
@@ -89,6 +90,15 @@ def _check_data(job: Job, folder: RunFolder) -> None:
             f"the data isn't what the run began with: its hash was {before[:12]}, now it is {now[:12]}",
             where=str(folder.lock),
             fix="restore the data, or start a new run",
+        )
+
+
+def _check_components(recipe: Recipe, folder: RunFolder) -> None:
+    if changed := folder.changed_components(recipe):
+        raise UserError(
+            f"the source of {', '.join(changed)} has changed since the run began",
+            where=str(folder.lock),
+            fix="restore it, or start a new run",
         )
 
 

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import fcntl
 import json
+import logging
 import os
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -25,6 +26,8 @@ from zoo.training.checkpoint import BEST, KEY, Checkpoints, model_state, read_ch
 from zoo.training.files import write_bytes, write_json
 from zoo.training.job import Job
 from zoo.training.weights import load_weights, read_weights
+
+logger = logging.getLogger(__name__)
 
 
 class RunFolder:
@@ -79,6 +82,11 @@ class RunFolder:
             name = job.recipe.tree["data"]["tokenizer"]["name"]
             config = dataclasses.asdict(tokenizer.config)
             write_json(self.tokenizer, {"name": name, "config": config, "state": tokenizer.state()})
+
+    def changed_components(self, recipe: Recipe) -> list[str]:
+        """Components of a recipe whose source isn't what the run began with, as ``kind/name``."""
+        now, then = recipe.lock()["components"], self.locked()["components"]
+        return [key for key in now if key in then and now[key]["sha256"] != then[key]["sha256"]]
 
     def locked(self) -> dict[str, Any]:
         """What recipe.lock.yaml says."""
@@ -168,6 +176,8 @@ def load_run(
     if not folder.recipe.is_file() or not folder.lock.is_file():
         raise UserError(f"{path} is no run folder: it has no recipe.yaml and recipe.lock.yaml", fix="give a run folder")
     recipe = load_recipe(folder.recipe, overrides, registry=registry)
+    for name in folder.changed_components(recipe):
+        logger.warning("%s isn't what the run was trained with: its source has changed", name)
     model = build_model(recipe, _description(folder.locked()["sizes"]))
     source, state, at = _weights(folder, step)
     load_weights(model, state, str(source))
