@@ -6,7 +6,7 @@
 - `lzma_nats_per_byte`: what the held-out text adds to the compressed training text. Unlike the n-gram, it
   also learns from the held-out text as it goes.
 
-    python benchmarks/text_baselines.py TRAIN_FILE HELD_OUT_FILE
+    python benchmarks/text_baselines.py gpt2_text
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ import argparse
 import lzma
 import math
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+
+from zoo.contracts.data import Data, Draw, Split
 
 Grams = npt.NDArray[np.uint64]  # one n-gram an entry; its last byte is the lowest, the one before it the next
 Counts = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 LONGEST_ORDER = 8  # bytes in a uint64
+END_OF_TEXT = 256  # of the byte tokenizer
 FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)  # of KenLM, https://aclanthology.org/P13-2121
 SMALLEST_DICTIONARY = 4096  # that lzma accepts
 
@@ -153,17 +155,41 @@ def compressed_size(text: bytes, dictionary: int) -> int:
     return len(lzma.compress(text, format=lzma.FORMAT_RAW, filters=[strongest]))
 
 
+def parts_of(recipe_name: str, held_out: Split) -> tuple[list[bytes], list[bytes]]:
+    """Documents of the training part and of a held-out part of a text recipe, as its models see them.
+
+    What follows the last whole window of a part is left out, as it is in training and validation.
+    """
+    from zoo.builder import build_data
+    from zoo.recipe import load_recipe
+    from zoo.training.job import cache_folder
+
+    data = build_data(load_recipe(recipe_name, ["data.tokenizer=byte"]), cache_folder())
+    data.prepare()
+    return documents_of(data, "train"), documents_of(data, held_out)
+
+
+def documents_of(data: Data, split: Split) -> list[bytes]:
+    """Documents of one part of a byte-level text set."""
+    size = data.size(split)
+    draw = Draw(np.arange(size), np.zeros(size, np.int64), 0)
+    tokens = data.batch(draw, split)["ids"].numpy().ravel()
+    ends = np.flatnonzero(tokens == END_OF_TEXT)
+    pieces = [piece[piece != END_OF_TEXT] for piece in np.split(tokens, ends)]
+    return [piece.astype(np.uint8).tobytes() for piece in pieces if len(piece)]
+
+
 def main() -> None:
-    """Prints both baselines for two files."""
+    """Prints both baselines for the parts of a recipe's text."""
     parser = argparse.ArgumentParser(description="n-gram and primed lzma on held-out text, in nats per byte")
-    parser.add_argument("train_file", type=Path)
-    parser.add_argument("held_out_file", type=Path)
+    parser.add_argument("recipe", help="a recipe with text data, for example gpt2_text")
+    parser.add_argument("--split", choices=("validation", "test"), default="validation")
     parser.add_argument("--order", type=int, default=5, help="bytes of an n-gram (default: 5)")
     arguments = parser.parse_args()
-    train, held_out = arguments.train_file.read_bytes(), arguments.held_out_file.read_bytes()
-    ngram = ngram_nats_per_byte(train, [held_out], arguments.order)
+    train, held_out = parts_of(arguments.recipe, arguments.split)
+    ngram = ngram_nats_per_byte(b"".join(train), held_out, arguments.order)
     print(f"{arguments.order}-gram      {ngram:.4f} nats per byte")
-    print(f"primed lzma {lzma_nats_per_byte(train, held_out):.4f} nats per byte")
+    print(f"primed lzma {lzma_nats_per_byte(b''.join(train), b''.join(held_out)):.4f} nats per byte")
 
 
 if __name__ == "__main__":

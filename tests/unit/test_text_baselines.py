@@ -88,14 +88,21 @@ def test_lzma_is_primed_by_the_training_text() -> None:
     assert text_baselines.lzma_nats_per_byte(noise, unrelated) == pytest.approx(math.log(256), rel=0.01)
 
 
-def test_command_prints_both_figures(
+def test_command_prints_both_figures_for_the_parts_of_a_recipe(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The script reads two files and prints one line for each baseline."""
-    train, held_out = tmp_path / "train.txt", tmp_path / "held_out.txt"
-    train.write_bytes(ENGLISH)
-    held_out.write_bytes(ENGLISH[:100])
-    monkeypatch.setattr(sys, "argv", ["text_baselines.py", str(train), str(held_out), "--order", "3"])
+    """The parts are those that models see: documents of the recipe's text, apart, without what follows a window."""
+    (tmp_path / "text.txt").write_bytes(ENGLISH)
+    recipe = tmp_path / "mine.yaml"
+    recipe.write_text(
+        "data: {name: text, source: files, files: [text.txt], length: 16, validation: 0.2, test: 0.2}\n"
+        "architecture: gpt2\ntask: causal_lm\n"
+    )
+    train, held_out = text_baselines.parts_of(str(recipe), "validation")
+    assert ENGLISH.startswith(b"".join(train))
+    assert b"".join(held_out) in ENGLISH
+    assert len(b"".join(held_out)) % 16 == 0
+    monkeypatch.setattr(sys, "argv", ["text_baselines.py", str(recipe), "--order", "3"])
     text_baselines.main()
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["3-gram", "primed"]
