@@ -124,7 +124,7 @@ def copy(folder: Path, tmp_path: Path) -> Path:
         ("data.files=text.txt", "write it as a list: [text.txt]"),
         ("data.length=100000", "takes 100001"),
         ("architecture.heads=5", "width 32 is not divisible by 5 heads"),
-        ("architecture.dim=-4", "got 257 and -4"),
+        ("architecture.dim=-4", "dim must be positive"),
         ("architecture={position: rotary, dim: 30}", "rotary needs an even head dim, got 15"),
         ("architecture.max_length=8", "architecture.max_length is 8, the data needs 16"),
         ("architecture.vocab_size=100", "architecture.vocab_size is 100, the data needs 257"),
@@ -290,19 +290,19 @@ def test_damaged_weights_are_named(damage: Any, copy: Path, capfd: pytest.Captur
 
 def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
     """A command line in a process of its own, in which Ctrl-C is not ignored."""
-    code = (
-        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-        "from zoo.cli import main; sys.exit(main())"
+    return subprocess.Popen(
+        [sys.executable, "-m", "zoo", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        **options,
     )
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    return subprocess.Popen([sys.executable, "-c", code, *arguments], text=True, **pipes)
 
 
-def test_ctrl_c_saves_and_resuming_is_as_if_nothing_had_been(
-    folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    steps = "trainer.max_steps=1500"
-    process = start("train", "tiny.yaml", "--run", str(tmp_path / "stopped"), steps)
+def test_ctrl_c_saves_and_resuming_is_as_if_nothing_had_been(folder: Path, tmp_path: Path) -> None:
+    steps = ("trainer.max_steps=600", "training.validate_every=100", "training.save_every=100")
+    process = start("train", "tiny.yaml", "--run", str(tmp_path / "stopped"), *steps)
     metrics, until = tmp_path / "stopped" / "metrics.csv", time.monotonic() + 120
     while process.poll() is None and time.monotonic() < until:
         if metrics.is_file() and metrics.read_text().count("\n") > 20:
@@ -312,12 +312,9 @@ def test_ctrl_c_saves_and_resuming_is_as_if_nothing_had_been(
     _, said = process.communicate(timeout=120)
     assert process.returncode == 130 and "state saved" in said and "Traceback" not in said, said
     done = len(losses(tmp_path / "stopped"))
-    assert 20 <= done < 1500
-    end = f"trainer.max_steps={done + 5}"
-    refusal = refused(capfd, "train", str(tmp_path / "stopped"), "--resume", end)
-    assert f"trainer.max_steps: 1500 -> {done + 5}" in refusal
+    assert 20 <= done < 600
     assert main(["train", str(tmp_path / "stopped"), "--resume"]) == 0
-    assert main(["train", "tiny.yaml", "--run", str(tmp_path / "whole"), steps]) == 0
+    assert main(["train", "tiny.yaml", "--run", str(tmp_path / "whole"), *steps]) == 0
     assert losses(tmp_path / "stopped") == losses(tmp_path / "whole")
 
 
@@ -340,7 +337,7 @@ def test_two_trainings_at_once_share_an_empty_cache(folder: Path, tmp_path: Path
     first, second = (json.loads(out) for out, _ in printed)
     assert first["metrics"] == second["metrics"] and first["run"] != second["run"]
     assert losses(tmp_path / "a") == losses(tmp_path / "b") == losses(folder / "run")
-    assert len([*(tmp_path / "cache").rglob("*.tokens")]) == 1
+    assert len([*(tmp_path / "cache" / "tokens").glob("*.tokens")]) == 1
 
 
 def test_two_ranks_print_one_document(folder: Path, tmp_path: Path) -> None:
