@@ -226,3 +226,12 @@ def test_resume_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no run to resume"):
         train(small_recipe(tmp_path), tmp_path / "nowhere", resume=True)
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_run_that_ends_early_is_saved_where_it_ended(tmp_path: Path, cache: Path) -> None:
+    """Lightning's ``max_time`` asks for the end after any step; resuming must not begin again."""
+    run = tmp_path / "run"
+    early = train(text_recipe(tmp_path, "trainer.max_steps=1000000", "trainer.max_time=00:00:00:01"), run)
+    assert 0 < early["steps"] < 1_000_000
+    assert (run / "checkpoints" / f"step-{early['steps']}.ckpt").is_file()
+    assert load_run(run).step == early["steps"]

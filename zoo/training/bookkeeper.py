@@ -120,7 +120,14 @@ class Bookkeeper(lightning.Callback):
             self._conclude(trainer, module, result.step)
 
     def on_train_end(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
-        """Write the weights of the last step, which sharded ranks put together."""
+        """Write the weights of the last step, which sharded ranks put together.
+
+        Where the end came early, by ``trainer.max_time`` or a plugin's callback, this step is saved first, so that
+        the run can go on from it.
+        """
+        if 0 < trainer.global_step < self.steps:
+            self._write_row(trainer)
+            self._save(trainer, trainer.global_step, best=False)
         state = trainer.strategy.lightning_module_state_dict()
         if self.folder is not None:
             facts = {"recipe": self.job.recipe.name, "step": str(trainer.global_step)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,7 +40,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             try:
                 torch.save(checkpoint, file)
             except RuntimeError as error:  # what torch makes of an OSError
-                raise RunFailed(f"can't write {path}: {error.__cause__ or error}") from error
+                raise RunFailed(f"can't write {path}: {error.__context__ or error}") from error
 
 
 class Checkpoints:
@@ -115,7 +116,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # torch.load raises whatever the damage leads to
-        reason = str(error).split("\n")[0]
+        held = isinstance(error, pickle.UnpicklingError)
+        reason = "it holds objects, which are never loaded, or is damaged" if held else str(error).split("\n")[0]
         raise UserError(f"checkpoint {path.name} can't be read: {reason}", where=str(path)) from error
     if KEY not in checkpoint:
         raise UserError(f"checkpoint {path.name} wasn't written by the zoo", where=str(path))

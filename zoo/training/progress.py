@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections import deque
@@ -41,7 +42,7 @@ class Progress:
             return
         self._next = now + REFRESH
         self._marks.append((now, step, tokens))
-        self._write(f"\r{self._line(step, loss)}\x1b[K")
+        self._write(f"\r{self._line(step, loss)[: columns(self.stream) - 1]}\x1b[K")
 
     def note(self, text: str) -> None:
         """Write a line that stays."""
@@ -62,8 +63,19 @@ class Progress:
         return text
 
     def _write(self, text: str) -> None:
-        self.stream.write(text)
-        self.stream.flush()
+        try:
+            self.stream.write(text)
+            self.stream.flush()
+        except OSError:  # the reader of a pipe has left; that is no reason to stop training
+            self.enabled = self.live = False
+
+
+def columns(stream: TextIO) -> int:
+    """Width of a terminal; a line that is longer would wrap, and each refresh would begin a new one."""
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
 
 
 def duration(seconds: float) -> str:

@@ -94,12 +94,17 @@ def _check_data(job: Job, folder: RunFolder) -> None:
 
 
 def _check_components(recipe: Recipe, folder: RunFolder) -> None:
-    if changed := folder.changed_components(recipe):
+    """Refuse a plugin file that was edited; a package that was upgraded may go on, with a warning."""
+    outside = {component.key for component in recipe.components() if component.version is None}
+    changed = folder.changed_components(recipe)
+    if edited := [key for key in changed if key in outside]:
         raise UserError(
-            f"the source of {', '.join(changed)} has changed since the run began",
+            f"the source of {', '.join(edited)} has changed since the run began",
             where=str(folder.lock),
             fix="restore it, or start a new run",
         )
+    for key in changed:
+        logger.warning("the source of %s has changed since the run began", key)
 
 
 def _check_steps(recipe: Recipe, step: int, folder: RunFolder) -> None:

@@ -216,8 +216,13 @@ def _checkpoint(folder: RunFolder, step: int | Literal["best"] | None) -> Path:
 def _tokenizer(folder: RunFolder, recipe: Recipe) -> Tokenizer | None:
     if not folder.tokenizer.is_file():
         return None
-    saved = json.loads(folder.tokenizer.read_text(encoding="utf-8"))
-    part = recipe.registry.find("tokenizer", saved["name"], where=str(folder.tokenizer)).load()
-    tokenizer: Tokenizer = part(part.Config(**saved["config"]))
-    tokenizer.restore(saved["state"])
+    try:
+        saved = json.loads(folder.tokenizer.read_text(encoding="utf-8"))
+        part = recipe.registry.find("tokenizer", saved["name"], where=str(folder.tokenizer)).load()
+        tokenizer: Tokenizer = part(part.Config(**saved["config"]))
+        tokenizer.restore(saved["state"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"the run's tokenizer can't be read: {error}", where=str(folder.tokenizer), fix="restore the file"
+        ) from error
     return tokenizer
