@@ -4,7 +4,8 @@
 
 The bare loop is that of plain_loop.py, with no bar and no file. Both run in one process, a step of one, then a
 step of the other, so that whatever else the machine does falls on both; a step's cost is the CPU time of its
-thread, on one core. The figures are medians over steps.
+thread, on one core. The figures are medians over steps. The control runs the bare loop in the zoo's place: what
+it costs over itself is what this way of measuring can't tell apart.
 """
 
 from __future__ import annotations
@@ -112,24 +113,29 @@ def run_zoo(sizes: Sizes, turns: Turns) -> None:
 
 
 def measure(name: str, sizes: Sizes) -> None:
-    """Print the cost of a step in both loops."""
+    """Print what a step of the zoo's loop costs over the bare one, and what the bare loop costs over itself."""
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = (
         "0"  # Lightning sets it when it is imported; the bare loop has no such
     )
-    turns = Turns()
-    bare = threading.Thread(target=run_bare, args=(sizes, turns))
-    with taking_turns(turns):
-        bare.start()
-        run_zoo(sizes, turns)
-        bare.join()
-    ours, theirs = (turns.costs[key][SKIPPED:] for key in ("zoo", "bare"))
-    extra = statistics.median(mine - other for mine, other in zip(ours, theirs, strict=False))
-    low, *_, high = statistics.quantiles([mine - other for mine, other in zip(ours, theirs, strict=False)], n=4)
-    median = statistics.median(theirs)
-    print(
-        f"{name}: bare {1e3 * median:.2f} ms a step, zoo {1e3 * extra:+.2f} ms "
-        f"(half of the steps {1e3 * low:+.2f} to {1e3 * high:+.2f}), ratio {1 + extra / median:.3f}",
-        flush=True,
+    for label, run in (("zoo", run_zoo), ("control, bare again", run_bare)):
+        turns = Turns()
+        bare = threading.Thread(target=run_bare, args=(sizes, turns))
+        with taking_turns(turns):
+            bare.start()
+            run(sizes, turns)
+            bare.join()
+        print(f"{name}: {compared(turns, label)}", flush=True)
+
+
+def compared(turns: Turns, label: str) -> str:
+    """Medians over steps of the bare loop, and of the difference of a step to the bare one beside it."""
+    first, bare = (turns.costs[key][SKIPPED:] for key in ("zoo", "bare"))
+    extra = [mine - other for mine, other in zip(first, bare, strict=False)]
+    low, middle, high = (1e3 * value for value in statistics.quantiles(extra, n=4))
+    median = 1e3 * statistics.median(bare)
+    return (
+        f"bare {median:.2f} ms a step; {label} {middle:+.2f} ms "
+        f"(half of the steps {low:+.2f} to {high:+.2f}), ratio {1 + middle / median:.3f}"
     )
 
 
