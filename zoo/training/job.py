@@ -44,9 +44,7 @@ def build_job(recipe: Recipe) -> Job:
     """
     check_buildable(recipe)
     data = build_data(recipe, cache_folder())
-    data.prepare()
-    task = build_task(recipe, data)
-    _check_data(recipe, data, task)
+    task = _prepared_task(recipe, data)
     return Job(recipe, data, task, build_model(recipe, data.describe()))
 
 
@@ -56,10 +54,15 @@ def build_job_for(recipe: Recipe, model: Architecture, tokenizer: Tokenizer | No
     fresh = data.tokenizer()
     if fresh is not None and tokenizer is not None:
         fresh.restore(tokenizer.state())
+    return Job(recipe, data, _prepared_task(recipe, data), model)
+
+
+def _prepared_task(recipe: Recipe, data: Data) -> Task:
+    """The task of a recipe over its data, which is prepared and checked on the way."""
     data.prepare()
     task = build_task(recipe, data)
     _check_data(recipe, data, task)
-    return Job(recipe, data, task, model)
+    return task
 
 
 def _check_data(recipe: Recipe, data: Data, task: Task) -> None:
