@@ -28,7 +28,9 @@ from zoo.training.train import train
 from zoo_builtin.architecture.gpt2 import GPT2
 from zoo_builtin.attention.multi_head import MultiHead
 from zoo_builtin.data.text import Text
+from zoo_builtin.embedding.tokens import Tokens
 from zoo_builtin.feed_forward.mlp import MLP
+from zoo_builtin.head.language_model import LanguageModel
 from zoo_builtin.norm.layer_norm import LayerNorm
 from zoo_builtin.position.learned import Learned
 from zoo_builtin.residual.pre import Pre
@@ -70,6 +72,8 @@ def plain_steps(sizes: Sizes) -> Iterator[float]:
         feed_forward=MLP.part(),
         norm=LayerNorm.part(),
         residual=Pre.part(),
+        embedding=Tokens.part(),
+        head=LanguageModel.part(),
     )
     model.initialize(sizes.seed)
     parameters = list(model.parameters())
@@ -81,7 +85,7 @@ def plain_steps(sizes: Sizes) -> Iterator[float]:
     for step in range(sizes.steps):
         samples, epochs = epoch_draw(sizes.seed, step * sizes.batch_size, sizes.batch_size, data.size("train"))
         batch = data.batch(Draw(samples, epochs, sizes.seed), "train")
-        scores = F.linear(model(batch["ids"]).hidden, model.tokens.weight)
+        scores = F.linear(model(batch["ids"]).hidden, model.embedding.tokens.weight)
         loss = F.cross_entropy(scores.flatten(0, 1), batch["targets"].flatten(), reduction="sum")
         (loss / batch["targets"].numel()).backward()
         torch.nn.utils.clip_grad_norm_(parameters, sizes.clip)

@@ -42,15 +42,10 @@ def data_sizes(recipe: Recipe) -> Description | None:
     Raises:
         UserError: data that isn't there or too short.
     """
-    from zoo.builder import FROM_DATA, build_data
-    from zoo.training.job import cache_folder
+    from zoo.builder import sizes_from_data
+    from zoo.training.job import prepare_task
 
-    config = recipe.config("architecture")
-    if all(getattr(config, name, 0) is not None for name in FROM_DATA):
-        return None
-    data = build_data(recipe, cache_folder())
-    data.prepare()
-    return data.describe()
+    return prepare_task(recipe).describe() if sizes_from_data(recipe) else None
 
 
 def generate(run: str | Path | TextModel, prompts: Sequence[str] = ("",), **options: Any) -> list[Continuation]:
@@ -69,3 +64,35 @@ def generate(run: str | Path | TextModel, prompts: Sequence[str] = ("",), **opti
 
     source: Any = load_run(run) if isinstance(run, str | Path) else run
     return continue_texts(source, prompts, **{"max_new_tokens": 200, **options})
+
+
+def compare(
+    source: str | Path,
+    overrides: Sequence[str] = (),
+    *,
+    run: str | Path | None = None,
+    plugins: Sequence[str | Path] = (),
+    dry_run: bool = False,
+) -> dict[str, Any]:
+    """Run a comparison, or go on with one, each cell in a process of its own; what ``zoo compare --json`` prints.
+
+    Args:
+        source: a recipe with a ``compare`` block, by path or name.
+        overrides: ``key.path=value`` for every cell, or ``compare.key=value``.
+        run: the folder; by default runs/RECIPE-N. In that of an earlier comparison only what is missing is run.
+        plugins: component files and folders.
+        dry_run: check every cell, run none and write nothing.
+
+    Returns:
+        ``folder``, ``cells`` and ``verdicts``.
+
+    Raises:
+        UserError: a mistake in the recipe, or no cell that can run; nothing was written.
+        Interrupted: a signal came; what ran has saved its state.
+    """
+    from zoo.comparison.compare import compare_variants, plan
+    from zoo.recipe import load_comparison
+
+    comparison = load_comparison(source, overrides, plugins=plugins)
+    folder = None if run is None else Path(run)
+    return plan(comparison, folder) if dry_run else compare_variants(comparison, folder)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,10 +20,23 @@ from zoo.initialization import NotFilledError
 
 if TYPE_CHECKING:
     from zoo.component import Component
+    from zoo.config import Slot
     from zoo.recipe import Recipe
 
-FROM_DATA = ("vocab_size", "max_length", "classes", "image_size", "channels")
+SIZES = tuple(field.name for field in dataclasses.fields(Description))
 """Fields of an architecture's Config that may be null in a recipe: the data fills them in."""
+
+
+def sizes_from_data(recipe: Recipe) -> list[str]:
+    """The sizes that a recipe's model must know and that the recipe leaves to the data."""
+    return [name for name in _sizes_taken(recipe) if getattr(recipe.config("architecture"), name) is None]
+
+
+def _sizes_taken(recipe: Recipe) -> list[str]:
+    """The sizes that the embedding and the head must know."""
+    slots = recipe.component("architecture").load().slots
+    parts = [recipe.component(f"architecture.{name}").load() for name in ("embedding", "head") if name in slots]
+    return [name for name in SIZES if any(name in part.takes for part in parts)]
 
 
 def build_data(recipe: Recipe, cache: Path) -> Data:
@@ -59,7 +71,8 @@ def check_buildable(recipe: Recipe) -> None:
     """
     recipe.component("task")
     build_schedule(recipe)
-    model = build_model(recipe, Description(vocab_size=1, max_length=1), device="meta")
+    smallest = recipe.component("architecture.embedding").load().smallest(recipe.config("architecture.embedding"))
+    model = build_model(recipe, smallest, device="meta")
     with blaming(recipe, "optimizer"):
         build_optimizer(recipe).make(model.named_parameters())
 
@@ -80,10 +93,26 @@ def build_model(
     check_parts(recipe)
     config = _with_data_sizes(recipe, description or Description())
     with blaming(recipe, "architecture"), torch.device(device):
-        model: Architecture = recipe.component("architecture").load()(config, **_slot_factories(recipe, "architecture"))
+        factories = _slot_factories(recipe, "architecture")
+        model: Architecture = recipe.component("architecture").load()(config, **factories)
+    _check_dealt(recipe, factories)
     if torch.device(device).type != "meta":
         _initialize(model, recipe)
     return model
+
+
+def _check_dealt(recipe: Recipe, factories: dict[str, Any]) -> None:
+    """Refuse a list that is longer than the layers over which it is dealt out: its last parts would be nowhere."""
+    for made in factories.values():
+        listed = made if isinstance(made, list) else []
+        layers = sum(factory.used for factory in listed)
+        if 0 < layers < len(listed):
+            path = listed[0].path
+            raise UserError(
+                f"{path} lists {len(listed)} parts for {layers} layers; no layer would use the last of them",
+                where=recipe.where(path),
+                fix=f"shorten the list, or give the architecture at least {len(listed)} layers",
+            )
 
 
 def _initialize(model: Architecture, recipe: Recipe) -> None:
@@ -102,33 +131,73 @@ def check_parts(recipe: Recipe) -> None:
     """
     architecture = recipe.component("architecture").load()
     if "task" in recipe.tree:  # a preset has none
-        task = recipe.component("task").load()
-        _refuse_missing(recipe, "task", task.needs - architecture.offers, "architecture", architecture.offers)
-    if "attention" not in architecture.slots:
+        _check_task(recipe)
+    for name, slot in architecture.slots.items():
+        if slot.kind == "attention" and not _is_only_a_default(architecture, name):
+            _check_attention(recipe, name, slot)
+        if slot.kind == "position" and "embedding" in architecture.slots:
+            _check_grid(recipe, name)
+
+
+def _check_task(recipe: Recipe) -> None:
+    """A task's needs are met by the architecture, its embedding and its head together."""
+    slots = recipe.component("architecture").load().slots
+    places = ["architecture", *(f"architecture.{name}" for name in ("embedding", "head") if name in slots)]
+    offers = {place: recipe.component(place).load().offers for place in places}
+    missing = recipe.component("task").load().needs - frozenset().union(*offers.values())
+    if not missing:
         return
-    needs = dict.fromkeys(architecture.needs, "architecture")
-    if "position" in architecture.slots:
-        for component, _ in recipe.parts("architecture.position"):
+    word = min(missing)
+    told = "; ".join(f"{recipe.component(place).name} offers {', '.join(sorted(offers[place]))}" for place in places)
+    kinds = [place.rpartition(".")[2] for place in places]
+    able = [f"{kind} {name}" for kind in kinds for name in _offering(recipe, kind, frozenset({word}))]
+    raise UserError(
+        f"task {recipe.component('task').name} needs a model that offers '{word}'; {told}",
+        where=recipe.where("task"),
+        fix=f"choose another task, or one of: {', '.join(able)}",
+    )
+
+
+def _is_only_a_default(architecture: type[Architecture], name: str) -> bool:
+    """Whether a slot is used through the slots that are ``like`` it alone."""
+    return any(slot.like == name for slot in architecture.slots.values())
+
+
+def _check_attention(recipe: Recipe, name: str, slot: Slot) -> None:
+    """An attention offers what its slot and the positions beside it need."""
+    needs = dict.fromkeys(slot.needs, recipe.component("architecture").name)
+    beside = f"{name.rpartition('.')[0]}.position".lstrip(".")
+    if beside in recipe.component("architecture").load().slots and "cross" not in slot.needs:
+        for component, _ in _parts(recipe, beside):
             needs |= dict.fromkeys(component.load().needs(), f"position {component.name}")
-    for component, _ in recipe.parts("architecture.attention"):
+    for component, _ in _parts(recipe, name):
         offers = component.load().offers
         if missing := {word: by for word, by in needs.items() if word not in offers}:
             word, by = next(iter(missing.items()))
             raise UserError(
                 f"{by} needs an attention that offers '{word}'; {component.name} offers {', '.join(sorted(offers))}",
-                where=recipe.where("architecture.attention"),
+                where=recipe.where(f"architecture.{name}"),
                 fix=f"choose one of: {', '.join(_offering(recipe, 'attention', frozenset(needs)))}",
             )
 
 
-def _refuse_missing(recipe: Recipe, section: str, missing: frozenset[str], kind: str, offers: frozenset[str]) -> None:
-    if missing:
-        raise UserError(
-            f"{section} {recipe.component(section).name} needs an {kind} that offers {', '.join(sorted(missing))}; "
-            f"{recipe.component(kind).name} offers {', '.join(sorted(offers))}",
-            where=recipe.where(section),
-            fix=f"choose another {section} or {kind}",
-        )
+def _check_grid(recipe: Recipe, name: str) -> None:
+    """A position scheme with two axes has a grid to stand on."""
+    embedding = recipe.component("architecture.embedding")
+    for component, _ in _parts(recipe, name):
+        if component.load().axes > 1 and "grid" not in embedding.load().offers:
+            raise UserError(
+                f"position {component.name} needs an embedding that offers 'grid'; "
+                f"{embedding.name} offers {', '.join(sorted(embedding.load().offers))}",
+                where=recipe.where(f"architecture.{name}"),
+                fix=f"choose one of: {', '.join(_offering(recipe, 'embedding', frozenset({'grid'})))}",
+            )
+
+
+def _parts(recipe: Recipe, name: str) -> list[tuple[Component, Any]]:
+    """What a slot of the architecture holds, or the slot that it is like where it is empty."""
+    slot = recipe.component("architecture").load().slots[name]
+    return recipe.parts(f"architecture.{name}") or (_parts(recipe, slot.like) if slot.like else [])
 
 
 def _offering(recipe: Recipe, kind: str, words: frozenset[str]) -> Iterator[str]:
@@ -141,50 +210,55 @@ def _offering(recipe: Recipe, kind: str, words: frozenset[str]) -> Iterator[str]
 def _with_data_sizes(recipe: Recipe, description: Description) -> Any:
     """The architecture's Config with null sizes from the data; a larger value stands, a smaller one is refused."""
     config = recipe.config("architecture")
-    for field in dataclasses.fields(config):
-        if field.name not in FROM_DATA:
-            continue
-        said, found = getattr(config, field.name), getattr(description, field.name)
+    for name in _sizes_taken(recipe):
+        said, found = getattr(config, name), getattr(description, name)
         if said is None:
-            config = dataclasses.replace(config, **{field.name: found})
+            config = dataclasses.replace(config, **{name: found})
         elif found is not None and _is_smaller(said, found):
             raise UserError(
-                f"architecture.{field.name} is {said}, the data needs {found}",
-                where=recipe.where(f"architecture.{field.name}"),
+                f"architecture.{name} is {said}, the data needs {found}",
+                where=recipe.where(f"architecture.{name}"),
                 fix=f"set it to null, which means the data's, or to at least {found}",
             )
     return config
 
 
 def _is_smaller(said: Any, found: Any) -> bool:
-    return tuple(said) != tuple(found) if isinstance(found, tuple) else said < found
+    return tuple(said) != tuple(found) if isinstance(found, tuple) else bool(said < found)
 
 
 def _slot_factories(recipe: Recipe, path: str) -> dict[str, Any]:
     """A factory, or for a list several, for each slot of an architecture."""
     factories: dict[str, Any] = {}
     for name, slot in recipe.component(path).load().slots.items():
-        made = [_factory(recipe, f"{path}.{name}", *part) for part in recipe.parts(f"{path}.{name}")]
-        factories[name] = made if slot.cycled else made[0]
+        made = [_Factory(recipe, f"{path}.{name}", *part) for part in recipe.parts(f"{path}.{name}")]
+        if made:
+            factories[name.replace(".", "_")] = made if slot.cycled else made[0]
     return factories
 
 
-def _factory(recipe: Recipe, path: str, component: Component, config: Any) -> Callable[..., Any]:
-    """Makes the part; what its constructor refuses is blamed on its own place in the recipe."""
-    part = component.load()
+class _Factory:
+    """Makes a part; what its constructor refuses is blamed on its own place in the recipe.
 
-    @functools.wraps(part)
-    def make(**parent: Any) -> Any:
-        with blaming(recipe, path):
-            return part(config, **parent)
+    Attributes:
+        path: the place.
+        used: whether anybody asked for the part.
+    """
 
-    return make
+    def __init__(self, recipe: Recipe, path: str, component: Component, config: Any) -> None:
+        self.path, self.used = path, False
+        self._recipe, self._part, self._config = recipe, component.load(), config
+
+    def __call__(self, **parent: Any) -> Any:
+        self.used = True
+        with blaming(self._recipe, self.path):
+            return self._part(self._config, **parent)
 
 
 def _slot_objects(recipe: Recipe, path: str) -> dict[str, Any]:
     """The component of each slot, made at once: a data set's tokenizer needs nothing of its parent."""
     slots = recipe.component(path).load().slots
-    return {name: _factory(recipe, f"{path}.{name}", *recipe.parts(f"{path}.{name}")[0])() for name in slots}
+    return {name: _Factory(recipe, f"{path}.{name}", *recipe.parts(f"{path}.{name}")[0])() for name in slots}
 
 
 def _make(recipe: Recipe, path: str, **given: Any) -> Any:

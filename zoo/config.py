@@ -23,11 +23,15 @@ class Slot:
         kind: the kind of component that fits, for example ``attention``.
         default: the short name that a recipe gets when it says nothing.
         cycled: whether a list is allowed, dealt out over the layers in turn.
+        needs: words that a part must offer to be used here (``zoo.contracts.values.capabilities``).
+        like: the slot whose parts are taken where this one, which has no default, is left empty.
     """
 
     kind: str
     default: str
     cycled: bool = False
+    needs: frozenset[str] = frozenset()
+    like: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,9 @@ from zoo.contracts.values.notes import Notes
 from zoo_builtin.architecture.gpt2 import GPT2
 from zoo_builtin.attention.multi_head import MultiHead
 from zoo_builtin.attention.single_head import SingleHead
+from zoo_builtin.embedding.tokens import Tokens
 from zoo_builtin.feed_forward.mlp import MLP
+from zoo_builtin.head.language_model import LanguageModel
 from zoo_builtin.norm.layer_norm import LayerNorm
 from zoo_builtin.position.learned import Learned
 from zoo_builtin.position.none import NoPosition
@@ -221,6 +223,8 @@ def gpt2(**sizes: Any) -> GPT2:
         feed_forward=MLP.part(),
         norm=LayerNorm.part(),
         residual=Pre.part(),
+        embedding=Tokens.part(),
+        head=LanguageModel.part(),
     )
 
 
@@ -234,7 +238,7 @@ def test_transformer_layer() -> None:
     mask = CAUSAL.sized(4, 4)
     middle = x + block.attention(norms[0](x), mask=mask)
     expected = middle + block.feed_forward(norms[1](middle))
-    place = model.stack.places(torch.arange(4)[None, :, None], torch.arange(4)[None, :, None])[0]
+    place = model.stack.places(model.embedding, torch.zeros(1, 4), *[torch.arange(4)[None, :, None]] * 2)[0]
     torch.testing.assert_close(block(x, mask=mask, place=place), expected)
 
 
@@ -248,7 +252,7 @@ def test_counting_a_real_model() -> None:
     assert parameters(block.residual) == 3_072
     assert parameters(block) == 7_087_872
     assert parameters(model.stack.blocks) == 85_054_464
-    assert parameters(model.tokens) == 38_597_376
+    assert parameters(model.embedding) == 38_597_376
     assert parameters(model.stack.positions) == 786_432
     assert parameters(model.stack.final_norm) == 1_536
     assert parameters(model) == 124_439_808

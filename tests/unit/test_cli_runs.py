@@ -18,7 +18,9 @@ from zoo.registry import Registry
 from zoo.testing.report import Finding, Report
 from zoo_builtin.architecture.gpt2 import GPT2
 from zoo_builtin.attention.multi_head import MultiHead
+from zoo_builtin.embedding.tokens import Tokens
 from zoo_builtin.feed_forward.mlp import MLP
+from zoo_builtin.head.language_model import LanguageModel
 from zoo_builtin.norm.layer_norm import LayerNorm
 from zoo_builtin.position.learned import Learned
 from zoo_builtin.residual.pre import Pre
@@ -54,7 +56,14 @@ class Backend:
         self.error: Exception | None = None
         parts = {"position": Learned.part(), "feed_forward": MLP.part(), "norm": LayerNorm.part()}
         config = GPT2.Config(vocab_size=257, max_length=256, layers=1, dim=16, heads=2)
-        self.model = GPT2(config, attention=MultiHead.part(), residual=Pre.part(), **parts)
+        self.model = GPT2(
+            config,
+            attention=MultiHead.part(),
+            residual=Pre.part(),
+            embedding=Tokens.part(),
+            head=LanguageModel.part(),
+            **parts,
+        )
         self.model.initialize(0)
         self.tokenizer: Byte | None = Byte(Byte.Config())
 

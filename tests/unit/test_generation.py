@@ -20,7 +20,9 @@ from zoo.generation import TextStream, continue_texts, generate
 from zoo_builtin.architecture.gpt2 import GPT2
 from zoo_builtin.attention.grouped_query import GroupedQuery
 from zoo_builtin.attention.multi_head import MultiHead
+from zoo_builtin.embedding.tokens import Tokens
 from zoo_builtin.feed_forward.mlp import MLP
+from zoo_builtin.head.language_model import LanguageModel
 from zoo_builtin.norm.layer_norm import LayerNorm
 from zoo_builtin.position.learned import Learned
 from zoo_builtin.position.rotary import Rotary
@@ -41,6 +43,8 @@ def tiny(attention: Any = None, position: Any = None, *, length: int = 32, dropo
         feed_forward=MLP.part(),
         norm=LayerNorm.part(),
         residual=Pre.part(),
+        embedding=Tokens.part(),
+        head=LanguageModel.part(),
     )
     model.initialize(3)
     with torch.no_grad():
@@ -49,26 +53,32 @@ def tiny(attention: Any = None, position: Any = None, *, length: int = 32, dropo
     return model
 
 
+class Identity(nn.Module):
+    """Hidden states are the scores."""
+
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(vocabulary))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return hidden
+
+
 class Scripted(Architecture):
     """Its scores are written down: step k of row b follows ``script[b][k]``; ids tell the rows apart."""
 
-    needs = frozenset()
     offers = frozenset({"causal"})
 
     def __init__(self, scripts: dict[int, list[int]], vocabulary: int = 10) -> None:
         super().__init__(None)
         self.scripts, self.calls = scripts, 0
-        self.identity = nn.Parameter(torch.eye(vocabulary))
+        self.head = Identity(vocabulary)
 
     def forward(self, ids_BT: Tensor, **_options: Any) -> Output:
         self.calls += 1
         nexts = [self.scripts[int(row[0])][self.calls - 1] for row in ids_BT]
-        hidden = nn.functional.one_hot(torch.tensor(nexts), len(self.identity)).float()
+        hidden = nn.functional.one_hot(torch.tensor(nexts), len(self.head.weight)).float()
         return Output(hidden[:, None].expand(-1, ids_BT.shape[1], -1), None)
-
-    @property
-    def head_weight(self) -> Tensor:
-        return self.identity
 
     @property
     def max_length(self) -> int | None:
@@ -90,9 +100,6 @@ class Fixed(Scripted):
 
     def forward(self, ids_BT: Tensor, **_options: Any) -> Output:
         return Output(self.scores.expand(*ids_BT.shape, -1), None)
-
-    def head(self, hidden: Tensor) -> Tensor:
-        return hidden
 
 
 def draw(scores: list[float], count: int, **options: Any) -> Counter[int]:
@@ -273,7 +280,7 @@ def test_prompts_that_do_not_fit_are_refused_with_their_numbers() -> None:
 def test_scores_that_are_not_finite_fail_the_run() -> None:
     model = tiny()
     with torch.no_grad():
-        model.tokens.weight.fill_(math.nan)
+        model.embedding.tokens.weight.fill_(math.nan)
     with pytest.raises(RunFailed, match="scores aren't finite"):
         generate(model, [[1]], max_new_tokens=3)
 
@@ -336,6 +343,7 @@ def test_streamed_text_equals_the_whole_decoded(data: bytes) -> None:
 def bytes_model() -> SimpleNamespace:
     config = GPT2.Config(vocab_size=300, max_length=64, layers=1, dim=16, heads=2)  # 43 ids nobody has
     parts = {"feed_forward": MLP.part(), "norm": LayerNorm.part(), "residual": Pre.part()}
+    parts |= {"embedding": Tokens.part(), "head": LanguageModel.part()}
     model = GPT2(config, attention=MultiHead.part(), position=Learned.part(), **parts)
     model.initialize(0)
     return SimpleNamespace(model=model, tokenizer=Byte(Byte.Config()))

@@ -13,7 +13,9 @@ from zoo.initialization import NotFilledError, initialize
 from zoo_builtin.architecture.gpt2 import GPT2
 from zoo_builtin.attention.grouped_query import GroupedQuery
 from zoo_builtin.attention.multi_head import MultiHead
+from zoo_builtin.embedding.tokens import Tokens
 from zoo_builtin.feed_forward.mlp import MLP
+from zoo_builtin.head.language_model import LanguageModel
 from zoo_builtin.norm.layer_norm import LayerNorm
 from zoo_builtin.position.learned import Learned
 from zoo_builtin.residual.pre import Pre
@@ -27,6 +29,8 @@ def gpt2(attention: Any = None, layers: int = 2, **sizes: Any) -> GPT2:
         feed_forward=MLP.part(),
         norm=LayerNorm.part(),
         residual=Pre.part(),
+        embedding=Tokens.part(),
+        head=LanguageModel.part(),
     )
 
 
@@ -40,7 +44,7 @@ def test_same_seed_same_values_whatever_the_generator_did() -> None:
     torch.rand(7)
     second, other = started(gpt2()).state_dict(), started(gpt2(), seed=1).state_dict()
     assert all(torch.equal(first[name], second[name]) for name in first)
-    assert not torch.equal(first["tokens.weight"], other["tokens.weight"])
+    assert not torch.equal(first["embedding.tokens.weight"], other["embedding.tokens.weight"])
 
 
 def test_models_that_share_a_part_start_equal_in_it() -> None:
@@ -76,15 +80,15 @@ def test_the_tie_survives_everything() -> None:
     model.to_empty(device="cpu")
     model.load_state_dict(started(gpt2()).state_dict(), assign=True)
     model = copy.deepcopy(model).to(torch.bfloat16).to(torch.float64)
-    assert model.head_weight is model.tokens.weight
-    assert "untied_head.weight" not in model.state_dict()
+    assert model.head.weight is model.embedding.tokens.weight
+    assert "head.untied.weight" not in model.state_dict()
     ids = torch.tensor([[1, 2, 3]])
     model.head(model(ids).hidden).sum().backward()
     hidden = model(ids).hidden.detach()
-    through_head = hidden.sum((0, 1)).expand_as(model.tokens.weight)
+    through_head = hidden.sum((0, 1)).expand_as(model.embedding.tokens.weight)
     unused = [row for row in range(40) if row not in (1, 2, 3)]
-    torch.testing.assert_close(model.tokens.weight.grad[unused], through_head[unused])
-    assert not torch.allclose(model.tokens.weight.grad[1:4], through_head[1:4])
+    torch.testing.assert_close(model.embedding.tokens.weight.grad[unused], through_head[unused])
+    assert not torch.allclose(model.embedding.tokens.weight.grad[1:4], through_head[1:4])
 
 
 def test_a_parameter_that_nobody_fills_is_named() -> None:

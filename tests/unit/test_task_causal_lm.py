@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,9 @@ from zoo.errors import RunFailed
 from zoo.nn.loss import summed_cross_entropy
 from zoo_builtin.architecture.gpt2 import GPT2
 from zoo_builtin.attention.multi_head import MultiHead
+from zoo_builtin.embedding.tokens import Tokens
 from zoo_builtin.feed_forward.mlp import MLP
+from zoo_builtin.head.language_model import LanguageModel
 from zoo_builtin.norm.layer_norm import LayerNorm
 from zoo_builtin.position.learned import Learned
 from zoo_builtin.residual.pre import Pre
@@ -25,7 +28,7 @@ from zoo_builtin.task.causal_lm import CausalLM
 from zoo_builtin.tokenizer.byte import Byte
 
 
-class Tokens:
+class Data:
     """A data set that is only asked for its tokenizer."""
 
     def __init__(self, tokenizer: Any = None) -> None:
@@ -38,12 +41,10 @@ class Tokens:
 class Fixed(nn.Module):
     """A model whose scores are a table of its input."""
 
-    head_bias = None
-
     def __init__(self, table_VV: Tensor, auxiliary: Tensor | None = None) -> None:
         super().__init__()
         self.table, self.auxiliary = nn.Parameter(table_VV), auxiliary
-        self.head_weight = torch.eye(table_VV.shape[1])
+        self.head = SimpleNamespace(weight=torch.eye(table_VV.shape[1]), bias=None, states=lambda hidden: hidden)
 
     def forward(self, ids_BT: Tensor, mask: Any = None) -> Output:
         self.mask = mask
@@ -51,7 +52,7 @@ class Fixed(nn.Module):
 
 
 def task(tokenizer: Any = None) -> CausalLM:
-    return CausalLM(CausalLM.Config(), data=Tokens(tokenizer))  # type: ignore[arg-type]
+    return CausalLM(CausalLM.Config(), data=Data(tokenizer))  # type: ignore[arg-type]
 
 
 def gpt2(vocabulary: int = 17) -> GPT2:
@@ -62,6 +63,8 @@ def gpt2(vocabulary: int = 17) -> GPT2:
         feed_forward=MLP.part(),
         norm=LayerNorm.part(),
         residual=Pre.part(),
+        embedding=Tokens.part(),
+        head=LanguageModel.part(),
     )
     model.initialize(1)
     return model
@@ -77,6 +80,15 @@ def test_the_loss_is_the_sum_over_targets_in_nats() -> None:
     assert loss.total.item() == pytest.approx(math.log(4 / 3) + math.log(4) + 2 * math.log(2))
     assert {name: value.item() for name, value in loss.sums.items()} == pytest.approx(
         {"loss": loss.total.item(), "targets": 4, "correct": 2}
+    )
+
+
+def test_sums_keep_no_graph() -> None:
+    ids = torch.tensor([[0, 1, 2]])
+    loss = task(Byte(Byte.Config())).loss(Fixed(torch.eye(3)), {"ids": ids, "targets": ids})  # type: ignore[arg-type]
+    assert loss.total.requires_grad
+    assert {name: value.requires_grad for name, value in loss.sums.items()} == dict.fromkeys(
+        ("loss", "targets", "correct", "bytes"), False
     )
 
 

@@ -37,6 +37,14 @@ def command(source: str, overrides: tuple[str, ...], plugins: tuple[str, ...], a
         click.echo(_text(result, output.terminal_width()))
 
 
+_COUNTED = {
+    "macs_per_token": "multiply-adds per token",
+    "macs_per_image": "multiply-adds per image",
+    "macs_per_source_token": "multiply-adds per token of the source",
+    "macs_per_target_token": "multiply-adds per token of the target",
+}
+
+
 def _text(result: Information, width: int | None) -> str:
     """Three tables, and what their numbers mean."""
     counts = result.parameters
@@ -46,17 +54,15 @@ def _text(result: Information, width: int | None) -> str:
         ("  without embeddings", f"{counts['total'] - counts['embedding']:,}"),
         ("  trainable", f"{counts['trainable']:,}"),
     ]
-    per_token = [
-        ("multiply-adds (forward pass, head included)", _number(result.macs_per_token)),
-        ("cache, bytes", _number(result.cache_bytes_per_token)),
-    ]
+    costs = [(_COUNTED[name], _number(count)) for name, count in result.macs.items()]
+    costs.append(("cache, bytes per token", _number(result.cache_bytes_per_token)))
     bytes_ = [(name, _size(memory[name])) for name in ("weights", "gradients", "optimizer", "activations")]
     return "\n".join(
         [
             f"{result.name}: parameters",
             output.table(parameters, right=True, width=width),
-            f"\nper token, in a sequence of {result.tokens:,}",
-            output.table(per_token, right=True, width=width),
+            f"\na forward pass over {result.tokens:,} tokens, head included",
+            output.table(costs, right=True, width=width),
             *(f"  n/a: no formula for {operation}" for operation in result.unknown_operations),
             f"\nmemory in training, one replica, {result.dtype}, {result.rows:,} x {result.tokens:,} tokens at a time",
             output.table(bytes_, right=True, width=width),

@@ -1,17 +1,22 @@
 """Contract of an architecture: parts are handed in, hidden states and the head come out separately.
 
-Dimension legend: B batch, T tokens, D width, V vocabulary.
+Dimension legend: B batch, T tokens, S tokens of a source, D width, V vocabulary.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from zoo.config import Part
+from zoo.contracts.data import Description
+from zoo.contracts.embedding import Embedding
+from zoo.contracts.head import Head
 from zoo.contracts.values.cache import Cache
 from zoo.contracts.values.mask import Mask
 from zoo.contracts.values.notes import Notes
@@ -35,14 +40,39 @@ class Output(NamedTuple):
 class Architecture(Part, nn.Module, ABC):
     """A whole network. Made by hand as ``GPT2(GPT2.Config(...), attention=MultiHead.part(), ...)``.
 
-    ``slots`` name the parts it takes, each a keyword of its constructor. Sizes that are ``None`` in the config
-    (``vocab_size``, ``max_length``, ``classes``, ``image_size``) must be filled in from the data before.
+    ``slots`` name the parts it takes, each a keyword of its constructor (``encoder.attention`` is the keyword
+    ``encoder_attention``). Sizes that are ``None`` in the config must be filled in from the data before.
+
+    Attributes:
+        embedding: makes the stream of the inputs.
+        head: makes scores of the hidden states.
     """
 
-    needs: ClassVar[frozenset[str]]
-    """Words that its attention must offer."""
     offers: ClassVar[frozenset[str]]
     """Words that a task can ask for: ``causal``, ``bidirectional``, ``cross``, ``cache``, ``padding`` ..."""
+
+    embedding: Embedding
+    head: Head
+
+    @dataclasses.dataclass(kw_only=True)
+    class Config(Part.Config):
+        """Sizes that the data fills in where they are null; a larger one stands."""
+
+        vocab_size: int | None = None
+        """Number of token ids V; null means the tokenizer's."""
+        max_length: int | None = None
+        """Longest input in tokens, for positions that have a bound; null means the data's."""
+        classes: int | None = None
+        """Number of classes; null means the data's."""
+        image_size: tuple[int, int] | None = None
+        """Height and width of an image in pixels; null means the data's."""
+        channels: int | None = None
+        """Colour channels of an image; null means the data's."""
+
+        def sizes(self) -> Description:
+            """These five, for the parts that need them."""
+            names = [field.name for field in dataclasses.fields(Description)]
+            return Description(**{name: getattr(self, name) for name in names})
 
     def __init__(self, config: Any) -> None:
         super().__init__()
@@ -51,41 +81,27 @@ class Architecture(Part, nn.Module, ABC):
     @abstractmethod
     def forward(
         self,
-        ids_BT: Tensor,
+        inputs: Tensor,
         *,
         mask: Mask | None = None,
         positions_BTA: Tensor | None = None,
         cache: Cache | None = None,
         notes: Notes | None = None,
     ) -> Output:
-        """Hidden states of (B, T) int64 tokens.
+        """Hidden states.
 
         Args:
-            ids_BT: tokens, each below the vocabulary size.
+            inputs: what the embedding takes: (B, T) int64 tokens, or (B, channels, height, width) images.
             mask: padding and documents of these tokens; ``None`` is the architecture's own mask.
-            positions_BTA: (1|B, T, axes) int64; by default they follow from mask and cache.
+            positions_BTA: (1|B, T, axes) int64; by default they follow from the embedding, the mask and the cache.
             cache: memory of earlier tokens, which is extended.
             notes: scratch paper, to look at attention maps.
         """
 
     @property
     @abstractmethod
-    def head_weight(self) -> Tensor:
-        """(V, D) weight of the output layer, for a loss that never makes the (B, T, V) logits."""
-
-    @property
-    def head_bias(self) -> Tensor | None:
-        """(V,) bias of the output layer, or ``None``."""
-        return None
-
-    @property
-    @abstractmethod
     def max_length(self) -> int | None:
         """Most tokens that the model can take, or ``None`` where its positions have no bound."""
-
-    def head(self, hidden: Tensor) -> Tensor:
-        """(..., V) scores over the vocabulary from (..., D)."""
-        return nn.functional.linear(hidden, self.head_weight, self.head_bias)
 
     @abstractmethod
     def block_modules(self) -> Iterator[nn.Module]:
@@ -94,3 +110,12 @@ class Architecture(Part, nn.Module, ABC):
     @abstractmethod
     def initialize(self, seed: int) -> None:
         """Fill all parameters, each from (seed, its own name): parts that two models share start equal."""
+
+    def encode(self, **context: Tensor) -> Tensor:
+        """(B, S, D) what the encoder makes of a source, in a model that offers ``cross``."""
+        raise ValueError(f"{type(self).__name__} has no encoder of its own")
+
+    def context(self, batch: int, length: int, generator: torch.Generator | None = None) -> dict[str, Tensor]:
+        """Random values, on the CPU, of what ``forward`` must be given beside ``inputs``: an encoder-decoder's source."""
+        del batch, length, generator
+        return {}

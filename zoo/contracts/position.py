@@ -8,12 +8,15 @@ from __future__ import annotations
 from abc import ABC
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 
 from zoo.config import Part
 
 if TYPE_CHECKING:
     from zoo.contracts.values.call import Call
+
+_AXES = {1: ("position",), 2: ("row", "column")}
 
 
 class Position(Part, nn.Module, ABC):
@@ -28,6 +31,8 @@ class Position(Part, nn.Module, ABC):
         heads: number of heads that scores have (twice N in differential attention).
         size: size of the queries and keys that are compared.
         length: most positions there can be, or ``None`` for no bound.
+        causal: whether a query is compared with keys at or before it only.
+        grid: rows and columns of a grid of patches, or ``None``.
     """
 
     axes: ClassVar[int] = 1
@@ -37,9 +42,20 @@ class Position(Part, nn.Module, ABC):
     bounded: ClassVar[bool] = False
     """Whether positions must stay below ``length``."""
 
-    def __init__(self, config: Any, *, dim: int, heads: int, size: int, length: int | None = None) -> None:
+    def __init__(
+        self,
+        config: Any,
+        *,
+        dim: int,
+        heads: int,
+        size: int,
+        length: int | None = None,
+        causal: bool = False,
+        grid: tuple[int, int] | None = None,
+    ) -> None:
         super().__init__()
-        self.config, self.dim, self.heads, self.size, self.length = config, dim, heads, size, length
+        self.config, self.dim, self.heads, self.size = config, dim, heads, size
+        self.length, self.causal, self.grid = length, causal, grid
 
     def embed(self, x_BTD: Tensor, at_BTA: Tensor) -> Tensor:
         """Embeddings with their positions.
@@ -64,6 +80,18 @@ class Position(Part, nn.Module, ABC):
         """What is added to the scaled scores, broadcastable to (B, N, T, S)."""
         del q_BNTH, k_BNSH, call, prepared
         return None
+
+    def refuse_past(self, at_BTA: Tensor, *bounds: int) -> None:
+        """Refuse positions at or past the bound of their axis; on a CPU only, elsewhere a look stops the device.
+
+        Raises:
+            ValueError: a position for which nothing was learned.
+        """
+        if not at_BTA.is_cpu or torch.compiler.is_compiling():
+            return
+        for at_BT, bound, name in zip(at_BTA.unbind(-1), bounds, _AXES[len(bounds)], strict=True):
+            if (last := int(at_BT.max())) >= bound:
+                raise ValueError(f"{name} {last} is past the last learned one, {bound - 1}")
 
     @classmethod
     def acts(cls, method: Literal["embed", "rotate", "bias"]) -> bool:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from zoo.config import Part
 from zoo.contracts.architecture import Architecture
-from zoo.contracts.data import Data
+from zoo.contracts.data import Data, Description, Draw, Split
 
 Batch = dict[str, Tensor]
 
@@ -21,7 +21,7 @@ class Loss(NamedTuple):
     total: Tensor
     """Scalar with a gradient: the SUM over targets; the training module divides once, by all targets of the step."""
     sums: dict[str, Tensor]
-    """Scalars that add up over batches and ranks: ``loss``, ``targets`` and what the metrics are made of."""
+    """Scalars that add up over batches and ranks, detached: ``loss``, ``targets`` and what the metrics are made of."""
 
 
 class Task(Part, ABC):
@@ -30,12 +30,24 @@ class Task(Part, ABC):
     metrics: ClassVar[Mapping[str, Literal["lower", "higher"]]]
     """Each metric of ``summary`` and which way is better; the first one selects the best checkpoint."""
     needs: ClassVar[frozenset[str]]
-    """Words that the architecture must offer."""
+    """Words that the architecture with its embedding and its head must offer."""
     keys: ClassVar[frozenset[str]]
     """Keys that a batch of the data must have."""
 
     def __init__(self, config: Any, *, data: Data) -> None:
         self.config, self.data = config, data
+
+    def describe(self) -> Description:
+        """Sizes that the model needs for this task: the data's own, if it asks for no more."""
+        return self.data.describe()
+
+    def prepare(self, batch: Batch, draw: Draw, split: Split) -> Batch:
+        """The batch as the model gets it, made on the CPU: what is hidden, mixed or shifted.
+
+        A pure function of its arguments: what is random about a sample is drawn from (seed, epoch, sample id).
+        """
+        del draw, split
+        return batch
 
     @abstractmethod
     def count(self, batch: Batch) -> int:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from zoo.contracts.architecture import Architecture
+from zoo.contracts.head import TokenHead
 from zoo.contracts.optimizer import Optimizer
 from zoo.contracts.values.cache import Cache
 from zoo.nn.loss import summed_cross_entropy
@@ -39,8 +40,8 @@ def optimizer_bytes(model: nn.Module, optimizer: Optimizer) -> int | None:
     return _distinct_bytes(tensor for tensor in _tensors(made.state.values()) if tensor.is_meta)
 
 
-def activation_bytes(model: Architecture, ids_BT: Tensor) -> int:
-    """Bytes that a forward pass and a cross-entropy keep for the backward pass, each storage counted once.
+def activation_bytes(model: Architecture, inputs: Tensor, context: Mapping[str, Tensor]) -> int:
+    """Bytes that a forward pass and a cross-entropy, or the sum of other scores, keep for the backward pass, each storage counted once.
 
     Fused attention keeps what a flash kernel keeps: queries, keys, values, the output and a number per row.
     """
@@ -54,8 +55,12 @@ def activation_bytes(model: Architecture, ids_BT: Tensor) -> int:
 
     model.train()
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), _FlashAttention(), torch.enable_grad():
-        hidden_BTD = model(ids_BT).hidden
-        loss = summed_cross_entropy(hidden_BTD.flatten(0, 1), model.head_weight, model.head_bias, ids_BT.flatten())
+        hidden_BTD = model(inputs, **context).hidden
+        if isinstance(model.head, TokenHead):
+            states_ND = model.head.states(hidden_BTD).flatten(0, 1)
+            loss = summed_cross_entropy(states_ND, model.head.weight, model.head.bias, inputs.flatten())[0]
+        else:
+            loss = model.head(hidden_BTD).square().sum()
     del loss
     return _distinct_bytes(kept)
 
@@ -65,7 +70,8 @@ def cache_bytes(model: Architecture, length: int) -> int:
 
     def held(tokens: int) -> int:
         cache = Cache()
-        model(torch.zeros(1, tokens, dtype=torch.int64, device="meta"), cache=cache)
+        context = {name: value.to("meta") for name, value in model.context(1, length).items()}
+        model(model.embedding.example(1, tokens).to("meta"), cache=cache, **context)
         return cache.bytes()
 
     model.eval()

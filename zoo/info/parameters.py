@@ -10,7 +10,9 @@ from torch import nn
 
 from zoo.contracts.architecture import Architecture
 from zoo.contracts.attention import Attention
+from zoo.contracts.embedding import Embedding
 from zoo.contracts.feed_forward import FeedForward
+from zoo.contracts.head import Head
 from zoo.contracts.norm import Norm
 from zoo.contracts.position import Position
 
@@ -67,7 +69,7 @@ def _owners(model: Architecture) -> Iterator[tuple[str, nn.Module, int | None]]:
 
     def walk(path: str, module: nn.Module, layer: int | None) -> Iterator[tuple[str, nn.Module, int | None]]:
         layer = blocks.get(id(module), layer)
-        if isinstance(module, tuple(_KINDS)) or not any(True for _ in module.children()):
+        if isinstance(module, (*_KINDS, Embedding, Head)) or not any(True for _ in module.children()):
             yield path, module, layer
             return
         for name, child in module.named_children():
@@ -97,10 +99,13 @@ def _part(
             embeds = type(module).acts("embed")
             return Part(kind, f"{_TITLES[kind] if embeds else 'position'} {name}{sized}", layer, count, embeds)
         return Part(kind, f"{_TITLES[kind] if layer is not None else words} {name}", layer, count)
-    if isinstance(module, nn.Embedding) and module.num_embeddings == model.head_weight.shape[0]:
-        return Part("token_embedding", f"token embeddings{sized}", layer, count, True)
-    is_head = any(parameter is model.head_weight for parameter in module.parameters())
-    return Part("head" if is_head else "other", f"{'head' if is_head else words}{sized}", layer, count)
+    if isinstance(module, Embedding):
+        embeds = module.table is not None
+        title = f"token embeddings{sized}" if embeds else f"embedding {name}"
+        return Part("token_embedding" if embeds else "embedding", title, layer, count, embeds)
+    if isinstance(module, Head):
+        return Part("head", f"head{sized}" if sized else f"head {name}", layer, count)
+    return Part("other", f"{words}{sized}", layer, count)
 
 
 def by_part(found: list[Part]) -> dict[str, int]:

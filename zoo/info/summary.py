@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from zoo.builder import build_model, build_optimizer
 from zoo.contracts.architecture import Architecture
@@ -28,10 +29,11 @@ class Information:
         name: of the recipe.
         parameters: ``total``, ``trainable``, ``embedding`` and ``by_part``.
         table: the lines of the parameter table.
-        tokens: length of a sequence for all that follows.
+        tokens: length of a sequence for all that follows; of source and target alike where there are two.
         rows: sequences in one forward pass of training, for the activations.
-        macs_per_token: multiply-adds of a forward pass, head included, divided by its tokens.
-        unknown_operations: why ``macs_per_token`` is unknown.
+        macs: multiply-adds of a forward pass, head included: ``macs_per_token``, or ``macs_per_image``, or
+            ``macs_per_source_token`` of the encoder and ``macs_per_target_token`` of all else.
+        unknown_operations: why these are unknown.
         dtype: of the parameters.
         cache_bytes_per_token: growth of the cache of one sequence with each token.
         memory_bytes: ``weights``, ``gradients``, ``optimizer`` and ``activations``.
@@ -42,7 +44,7 @@ class Information:
     table: list[Line]
     tokens: int
     rows: int
-    macs_per_token: int | float | None
+    macs: dict[str, int | float | None]
     unknown_operations: list[str]
     dtype: str
     cache_bytes_per_token: int | None
@@ -51,7 +53,7 @@ class Information:
     def json(self) -> dict[str, Any]:
         """All of it as plain values."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {**values, "table": [line._asdict() for line in self.table]}
+        return {**values, **values.pop("macs"), "table": [line._asdict() for line in self.table]}
 
 
 def information(recipe: Recipe, description: Description | None = None) -> Information:
@@ -68,12 +70,12 @@ def information(recipe: Recipe, description: Description | None = None) -> Infor
     tokens = _length(recipe, model, description)
     rows = _rows(recipe)
     found = parts(model, {component.load(): component.name for component in recipe.components()})
-    products = count_products(lambda: _scores(model.eval(), tokens))
+    macs, unknown = _multiply_adds(model.eval(), tokens)
     memory = {
         "weights": parameter_bytes(model),
         "gradients": parameter_bytes(model, trainable=True),
         "optimizer": optimizer_bytes(model, build_optimizer(recipe)),
-        "activations": activation_bytes(model, _ids(rows, tokens)),
+        "activations": activation_bytes(model, *_inputs(model, rows, tokens)),
     }
     return Information(
         name=recipe.name,
@@ -86,8 +88,8 @@ def information(recipe: Recipe, description: Description | None = None) -> Infor
         table=table(model, found),
         tokens=tokens,
         rows=rows,
-        macs_per_token=_per_token(products.multiply_adds, tokens),
-        unknown_operations=products.unknown,
+        macs=macs,
+        unknown_operations=unknown,
         dtype=str(next(model.parameters()).dtype).removeprefix("torch."),
         cache_bytes_per_token=_cache(model, tokens),
         memory_bytes=memory,
@@ -99,8 +101,10 @@ def _dtype(recipe: Recipe) -> torch.dtype:
 
 
 def _length(recipe: Recipe, model: Architecture, description: Description | None) -> int:
-    """Tokens of a sequence: the data's, else the longest that the architecture is made for."""
-    length = (description and description.max_length) or getattr(model.config, "max_length", None)
+    """Tokens of a sequence: the embedding's own, the data's, else the longest that the architecture is made for."""
+    length = (
+        model.embedding.length or (description and description.max_length) or getattr(model.config, "max_length", None)
+    )
     if length is None:
         raise UserError(
             "the length of a sequence isn't known: architecture.max_length is null and no data was read",
@@ -119,15 +123,30 @@ def _rows(recipe: Recipe) -> int:
     return min(recipe.training.micro_batch_size or share, share)
 
 
-def _ids(rows: int, tokens: int) -> torch.Tensor:
-    return torch.zeros(rows, tokens, dtype=torch.int64, device="meta")
+def _inputs(model: Architecture, rows: int, tokens: int) -> tuple[Tensor, dict[str, Tensor]]:
+    """Inputs of a forward pass on the meta device, and what else it must be given."""
+    inputs = model.embedding.example(1, tokens).to("meta")
+    if inputs.is_floating_point():
+        inputs = inputs.to(next(model.parameters()).dtype)
+    context = {name: value.to("meta") for name, value in model.context(rows, tokens).items()}
+    return inputs.repeat(rows, *[1] * (inputs.ndim - 1)), context
 
 
-def _scores(model: Architecture, tokens: int) -> torch.Tensor:
-    return model.head(model(_ids(1, tokens)).hidden)
+def _multiply_adds(model: Architecture, tokens: int) -> tuple[dict[str, int | float | None], list[str]]:
+    """Multiply-adds by what they are counted for, and the operations that have no formula."""
+    inputs, context = _inputs(model, 1, tokens)
+    whole = count_products(lambda: model.head(model(inputs, **context).hidden))
+    if "patches" in model.embedding.offers:
+        return {"macs_per_image": whole.multiply_adds}, whole.unknown
+    if "cross" not in model.offers:
+        return {"macs_per_token": _share(whole.multiply_adds, tokens)}, whole.unknown
+    encoder = count_products(lambda: model.encode(**context)).multiply_adds
+    decoder = None if whole.multiply_adds is None or encoder is None else whole.multiply_adds - encoder
+    macs = {"macs_per_source_token": _share(encoder, tokens), "macs_per_target_token": _share(decoder, tokens)}
+    return macs, whole.unknown
 
 
-def _per_token(multiply_adds: int | None, tokens: int) -> int | float | None:
+def _share(multiply_adds: int | None, tokens: int) -> int | float | None:
     if multiply_adds is None:
         return None
     return multiply_adds // tokens if multiply_adds % tokens == 0 else multiply_adds / tokens

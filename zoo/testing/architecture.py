@@ -18,7 +18,8 @@ from zoo.testing.modules import documented_config
 from zoo.testing.numbers import agree
 from zoo.testing.suite import Failed, Skipped
 
-_SIZES = {"vocab_size": 61, "max_length": 24, "layers": 2, "dim": 16, "heads": 4}
+_SIZES = {"vocab_size": 61, "max_length": 24, "classes": 7, "image_size": (32, 32), "channels": 1}
+_SIZES |= {"layers": 2, "dim": 16, "heads": 4}
 
 
 class ArchitectureSubject(ModelSubject):
@@ -46,7 +47,7 @@ class ArchitectureSubject(ModelSubject):
 
     def _parts(self) -> Mapping[str, Any]:
         registry = Registry.discover(self._plugins)
-        slots = self.component.slots.items()
+        slots = [(name, slot) for name, slot in self.component.slots.items() if slot.default]
         return {name: registry.find(slot.kind, slot.default).load().part() for name, slot in slots}
 
     def cases(self, check: Any) -> Any:
@@ -72,9 +73,10 @@ SUITE = model_suite("architecture", ArchitectureSubject)
 
 @SUITE.check("needs and offers known words only", tokens=(1,))
 def known_words(case: ArchitectureCase) -> str:
-    """``needs`` of its attention and ``offers`` to its task are words of ``zoo.contracts.values.capabilities``."""
-    for name in ("needs", "offers"):
-        words = getattr(case.component, name)
+    """``needs`` of its slots and ``offers`` to its task are words of ``zoo.contracts.values.capabilities``."""
+    said = {"offers": case.component.offers}
+    said |= {f"needs of slot {name}": slot.needs for name, slot in case.component.slots.items()}
+    for name, words in said.items():
         if not isinstance(words, frozenset) or words - WORDS.keys():
             raise Failed(f"{name} is {words!r}; it must be a frozenset of {', '.join(WORDS)}")
     return f"offers {', '.join(sorted(case.component.offers))}"

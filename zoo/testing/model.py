@@ -15,10 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from zoo.contracts.architecture import Architecture
+from zoo.contracts.architecture import Architecture, Output
+from zoo.contracts.head import TokenHead
 from zoo.contracts.values.cache import Cache
 from zoo.contracts.values.mask import Mask
 from zoo.initialization import generator_for
+from zoo.nn.patches import to_images, to_patches
 from zoo.testing.masks import describe, padding, plain
 from zoo.testing.modules import trainable
 from zoo.testing.numbers import agree, differ, finite, within_rounding
@@ -53,20 +55,31 @@ class ModelCase:
                 parameter.add_(torch.randn(parameter.shape, generator=generator).to(parameter), alpha=0.03)
         return model
 
-    def ids(self, model: Architecture, batch: int = 2, *, salt: int = 0) -> Tensor:
-        """(B, T) random tokens."""
+    def inputs(self, model: Architecture, batch: int = 2, *, salt: int = 0) -> Tensor:
+        """Random tokens (B, T), or images."""
         generator = torch.Generator().manual_seed(self.seed * 1000 + salt)
-        return torch.randint(model.head_weight.shape[0], (batch, self.tokens), generator=generator)
+        return model.embedding.example(batch, self.tokens, generator)
 
-    def run(self, model: Architecture, ids_BT: Tensor, mask: Mask | None = None, cache: Cache | None = None) -> Tensor:
-        """(B, T, V) scores over the vocabulary."""
-        return model.head(model(ids_BT, mask=mask, cache=cache).hidden)
+    def hidden(
+        self, model: Architecture, inputs: Tensor, mask: Mask | None = None, cache: Cache | None = None
+    ) -> Output:
+        """Hidden states; what a forward pass needs beside its inputs is the same in every row."""
+        generator = torch.Generator().manual_seed(self.seed)
+        if inputs.is_floating_point():
+            inputs = inputs.to(next(model.parameters()).dtype)
+        context = {name: value.to(inputs.device) for name, value in model.context(len(inputs), 4, generator).items()}
+        return model(inputs, mask=mask, cache=cache, **context)
 
-    def chunks(self, model: Architecture, ids_BT: Tensor, sizes: Sequence[int], cache: Cache, *first: Mask) -> Tensor:
+    def run(self, model: Architecture, inputs: Tensor, mask: Mask | None = None, cache: Cache | None = None) -> Tensor:
+        """(B, T, V) scores of a head that scores tokens, else (B, T, D) hidden states."""
+        hidden_BTD = self.hidden(model, inputs, mask, cache).hidden
+        return model.head(hidden_BTD) if isinstance(model.head, TokenHead) else hidden_BTD
+
+    def chunks(self, model: Architecture, inputs: Tensor, sizes: Sequence[int], cache: Cache, *first: Mask) -> Tensor:
         """(B, T, V) piece by piece through a cache; the first piece may have a mask of its own."""
         scores = []
         with torch.no_grad():
-            for index, piece_BT in enumerate(ids_BT.split(list(sizes), 1)):
+            for index, piece_BT in enumerate(inputs.split(list(sizes), 1)):
                 scores.append(self.run(model, piece_BT, first[index] if index < len(first) else None, cache))
         return torch.cat(scores, 1)
 
@@ -95,56 +108,70 @@ class ModelSubject:
 
 
 def _runs(case: ModelCase) -> str:
-    """Hidden states (B, T, D), and scores (B, T, V) by the head's weight."""
+    """Hidden states (B, T, D), and finite scores; those of tokens (B, T, V) by the head's weight."""
     model = case.make()
-    ids_BT = case.ids(model)
-    hidden_BTD = model(ids_BT).hidden
-    if hidden_BTD.shape != (2, case.tokens, model.head_weight.shape[1]):
-        raise Failed(
-            f"hidden states have shape {tuple(hidden_BTD.shape)}, the head's weight {tuple(model.head_weight.shape)}"
-        )
-    scores_BTV = nn.functional.linear(hidden_BTD, model.head_weight, model.head_bias)
-    finite(scores_BTV, "scores")
-    agree(model.head(hidden_BTD), scores_BTV, "head(hidden) against head_weight and head_bias")
+    inputs = case.inputs(model)
+    hidden_BTD = case.hidden(model, inputs).hidden
+    scores = model.head(hidden_BTD)
+    finite(scores, "scores")
+    if isinstance(model.head, TokenHead):
+        if hidden_BTD.shape != (2, case.tokens, model.head.weight.shape[1]):
+            raise Failed(
+                f"hidden states have shape {tuple(hidden_BTD.shape)}, the head's weight {tuple(model.head.weight.shape)}"
+            )
+        by_weight_BTV = nn.functional.linear(model.head.states(hidden_BTD), model.head.weight, model.head.bias)
+        agree(scores, by_weight_BTV, "head(hidden) against its states, weight and bias")
     return f"{sum(parameter.numel() for parameter in model.parameters()):,} parameters"
+
+
+def _replaced(model: Architecture, inputs: Tensor, s: int) -> Tensor:
+    """The inputs with another token, or other pixels, at place s of those that stand for an input."""
+    moved = inputs.clone()
+    if model.embedding.patch_size is None:
+        assert model.embedding.table is not None
+        moved[:, s] = (inputs[:, s] + 1) % model.embedding.table.shape[0]
+        return moved
+    assert model.embedding.grid is not None
+    patches_BTP = to_patches(moved, model.embedding.patch_size)
+    patches_BTP[:, s] += torch.linspace(1, 2, patches_BTP.shape[-1], dtype=moved.dtype)
+    return to_images(patches_BTP, model.embedding.grid, model.embedding.patch_size)
 
 
 def _no_look_ahead(case: ModelCase) -> None:
     """Another token at s changes no score before s, and changes one at s or after."""
     model = case.make()
-    ids_BT = case.ids(model)
-    base_BTV = case.run(model, ids_BT, Mask(causal=True))
-    for s in range(case.tokens):
-        moved_BT = ids_BT.clone()
-        moved_BT[:, s] = (ids_BT[:, s] + 1) % model.head_weight.shape[0]
-        moved_BTV = case.run(model, moved_BT, Mask(causal=True))
+    inputs = case.inputs(model)
+    base_BTV = case.run(model, inputs, Mask(causal=True))
+    tokens = base_BTV.shape[1]
+    for s in range(tokens):
+        moved = _replaced(model, inputs, s)
+        moved_BTV = case.run(model, moved, Mask(causal=True))
         agree(moved_BTV[:, :s], base_BTV[:, :s], f"scores before {s}, token {s} replaced")
         differ(moved_BTV[:, s:], base_BTV[:, s:], f"replacing token {s} changes no score at all")
-        if s == 0 and case.tokens > 1:
+        if s == 0 and tokens > 1:
             differ(moved_BTV[:, -1], base_BTV[:, -1], "the last score doesn't depend on the first token")
 
 
 def _both_ways(case: ModelCase) -> None:
     """Without a mask the first score depends on the last token and the last on the first."""
     model = case.make()
-    ids_BT = case.ids(model)
-    base_BTV = case.run(model, ids_BT, Mask())
-    for s, t in ((0, -1), (-1, 0)):
-        moved_BT = ids_BT.clone()
-        moved_BT[:, s] = (ids_BT[:, s] + 1) % model.head_weight.shape[0]
-        differ(case.run(model, moved_BT, Mask())[:, t], base_BTV[:, t], f"score {t} doesn't depend on token {s}")
+    inputs = case.inputs(model)
+    base_BTV = case.run(model, inputs, Mask())
+    for s, t in ((0, -1), (-1, model.embedding.extra)):
+        moved = _replaced(model, inputs, s)
+        differ(case.run(model, moved, Mask())[:, t], base_BTV[:, t], f"score {t} doesn't depend on token {s}")
 
 
 def _padded(case: ModelCase, left: bool) -> None:
     model = case.make()
-    ids_BT, lengths = case.ids(model, 3), [5, 2, 0]
+    inputs, lengths = case.inputs(model, 3), [5, 2, 0]
     valid_BS = padding(lengths, 5, left=left)
     for plain_mask in _own_masks(model):
         mask = Mask(causal=plain_mask.causal, valid_BS=valid_BS)
-        scores_BTV = case.run(model, ids_BT, mask)
+        scores_BTV = case.run(model, inputs, mask)
         finite(scores_BTV, f"{describe(mask)}: scores, an empty row among them")
         for row in (0, 1):
-            alone = case.run(model, ids_BT[row : row + 1, valid_BS[row]], plain_mask)
+            alone = case.run(model, inputs[row : row + 1, valid_BS[row]], plain_mask)
             agree(scores_BTV[row, valid_BS[row]], alone[0], f"{describe(mask)}: row {row} against its tokens alone")
 
 
@@ -165,30 +192,30 @@ def _left_padding(case: ModelCase) -> None:
 def _documents(case: ModelCase) -> None:
     """Two documents in a row equal each by itself, to rounding."""
     model = case.make()
-    ids_BT = case.ids(model)
+    inputs = case.inputs(model)
     for plain_mask in _own_masks(model):
         mask = Mask(causal=plain_mask.causal, documents_BS=torch.tensor([[1, 1, 2, 2, 2]] * 2))
-        alone = torch.cat([case.run(model, piece, plain_mask) for piece in ids_BT.split([2, 3], 1)], 1)
-        agree(case.run(model, ids_BT, mask), alone, f"{describe(mask)}: against each document alone")
+        alone = torch.cat([case.run(model, piece, plain_mask) for piece in inputs.split([2, 3], 1)], 1)
+        agree(case.run(model, inputs, mask), alone, f"{describe(mask)}: against each document alone")
 
 
 def _rows_apart(case: ModelCase) -> None:
     """No row of a batch knows of another."""
     model = case.make()
-    ids_BT = case.ids(model, 3)
-    whole = case.run(model, ids_BT)
+    inputs = case.inputs(model, 3)
+    whole = case.run(model, inputs)
     for row in range(3):
-        agree(case.run(model, ids_BT[row : row + 1])[0], whole[row], f"row {row} alone")
+        agree(case.run(model, inputs[row : row + 1])[0], whole[row], f"row {row} alone")
 
 
 def _cached(case: ModelCase) -> None:
     """Token by token and in chunks, with NaN in the unused room of every buffer."""
     model = case.make()
-    ids_BT = case.ids(model)
-    want = case.run(model, ids_BT)
+    inputs = case.inputs(model)
+    want = case.run(model, inputs)
     for sizes in ([1] * 6, [2, 3, 1]):
         cache, scores = Cache(), []
-        for piece_BT in ids_BT.split(sizes, 1):
+        for piece_BT in inputs.split(sizes, 1):
             scores.append(case.chunks(model, piece_BT, [piece_BT.shape[1]], cache))
             for spare in (spare for layer in cache.layers().values() for spare in layer.spare()):
                 spare.fill_(torch.nan)
@@ -198,12 +225,12 @@ def _cached(case: ModelCase) -> None:
 def _cached_prompts(case: ModelCase) -> None:
     """Left-padded prompts of 4 and 1 tokens go on, as beams in another order, as each does alone."""
     model, cache = case.make(), Cache()
-    ids_BT, order = case.ids(model), [1, 0, 1]
-    case.chunks(model, ids_BT[:, :4], [4], cache, Mask(causal=True, valid_BS=padding([4, 1], 4, left=True)))
+    inputs, order = case.inputs(model), [1, 0, 1]
+    case.chunks(model, inputs[:, :4], [4], cache, Mask(causal=True, valid_BS=padding([4, 1], 4, left=True)))
     cache.reorder(torch.tensor(order))
-    got = case.chunks(model, ids_BT[order, 4:], [1, 1], cache)
+    got = case.chunks(model, inputs[order, 4:], [1, 1], cache)
     for row, length in enumerate((1, 4, 1)):
-        want = case.run(model, ids_BT[order[row] : order[row] + 1, 4 - length :])
+        want = case.run(model, inputs[order[row] : order[row] + 1, 4 - length :])
         agree(got[row], want[0, -2:], f"2 tokens after a prompt of {length}, rows taken in the order {order}")
 
 
@@ -213,13 +240,15 @@ def _bounded(case: ModelCase) -> str:
     bound = model.max_length
     if bound is None:
         return "no bound"
+    if model.embedding.length is not None:
+        return f"{bound} tokens, as the embedding makes them"
     if bound > 4096:
         raise Skipped(f"{bound} tokens are too many for a quick check")
-    ids_BT = torch.zeros(1, bound + 1, dtype=torch.int64)
+    inputs = torch.zeros(1, bound + 1, dtype=torch.int64)
     with torch.no_grad():
-        model(ids_BT[:, :bound])
+        case.hidden(model, inputs[:, :bound])
         try:
-            model(ids_BT)
+            case.hidden(model, inputs)
         except ValueError:
             return f"at most {bound} tokens"
     raise Failed(f"took {bound + 1} tokens with a max_length of {bound}; raise ValueError")
@@ -228,8 +257,8 @@ def _bounded(case: ModelCase) -> str:
 def _gradients(case: ModelCase) -> None:
     """After one backward pass every trainable parameter has a finite gradient, an empty row in the batch or not."""
     model = case.make(training=True)
-    ids_BT = case.ids(model)
-    output = model(ids_BT)
+    inputs = case.inputs(model)
+    output = case.hidden(model, inputs)
     loss = model.head(output.hidden).square().sum()
     (loss if output.auxiliary is None else loss + output.auxiliary).backward()
     for name, parameter in trainable(model):
@@ -239,7 +268,7 @@ def _gradients(case: ModelCase) -> None:
     if "padding" in model.offers:
         model.zero_grad()
         mask = Mask(causal="causal" in model.offers, valid_BS=padding([case.tokens, 0], case.tokens, left=True))
-        case.run(model, ids_BT, mask).square().sum().backward()
+        case.run(model, inputs, mask).square().sum().backward()
         for name, parameter in trainable(model):
             if parameter.grad is not None:
                 finite(parameter.grad, f"gradient of {name} beside an empty row")
@@ -252,7 +281,7 @@ def _recomputes(case: ModelCase) -> None:
         model = case.make()
         for block in model.block_modules() if recomputed else ():
             _recompute(block)
-        case.run(model, case.ids(model)).square().sum().backward()
+        case.run(model, case.inputs(model)).square().sum().backward()
         gradients.append({name: parameter.grad for name, parameter in trainable(model)})
     if not gradients[0]:
         raise Failed("block_modules yields nothing")
@@ -270,7 +299,7 @@ def _recompute(block: nn.Module) -> None:
 def _saves(case: ModelCase) -> None:
     """Through a safetensors file into another model: the same scores, each tensor once, a tied head still tied."""
     model, other = case.make(), case.build("cpu").double().eval()
-    ids_BT = case.ids(model)
+    inputs = case.inputs(model)
     try:
         data = safetensors.torch.save(model.state_dict())
     except RuntimeError as error:
@@ -279,9 +308,9 @@ def _saves(case: ModelCase) -> None:
     if missing:
         raise Failed(f"the state dict lacks {sorted(missing)}")
     other.load_state_dict(safetensors.torch.load(data))
-    agree(case.run(other, ids_BT), case.run(model, ids_BT), "a model with the file loaded", tolerance=0.0)
+    agree(case.run(other, inputs), case.run(model, inputs), "a model with the file loaded", tolerance=0.0)
     twin = copy.deepcopy(model)
-    agree(case.run(twin, ids_BT), case.run(model, ids_BT), "a copy", tolerance=0.0)
+    agree(case.run(twin, inputs), case.run(model, inputs), "a copy", tolerance=0.0)
     for what, made in (("after loading", other), ("after copying", twin)):
         if _is_tied(made) != _is_tied(model):
             raise Failed(f"{what} the head is no longer tied to the table that it shares")
@@ -289,7 +318,7 @@ def _saves(case: ModelCase) -> None:
 
 def _is_tied(model: Architecture) -> bool:
     embeddings = [module.weight for module in model.modules() if isinstance(module, nn.Embedding)]
-    return any(model.head_weight is weight for weight in embeddings)
+    return isinstance(model.head, TokenHead) and any(model.head.weight is weight for weight in embeddings)
 
 
 def _initialized(case: ModelCase) -> None:
@@ -313,18 +342,19 @@ def _meta(case: ModelCase) -> None:
         raise Failed("on the meta device it has other parameters")
     if any(parameter.device.type != "meta" for parameter in empty.parameters()):
         raise Failed("a parameter is made on a device of its own choice")
-    hidden = empty.eval()(torch.zeros(2, case.tokens, dtype=torch.int64, device="meta")).hidden
-    if hidden.shape != (2, case.tokens, model.head_weight.shape[1]):
+    inputs = case.inputs(model)
+    hidden = case.hidden(empty.eval(), inputs.to("meta")).hidden
+    if hidden.shape != case.hidden(model, inputs).hidden.shape:
         raise Failed(f"hidden states have shape {tuple(hidden.shape)} on the meta device")
 
 
 def _repeatable(case: ModelCase) -> None:
     """Two passes in evaluation are bit-equal."""
     model = case.make()
-    ids_BT = case.ids(model)
-    first = case.run(model, ids_BT)
-    case.run(model, case.ids(model, salt=1))
-    agree(case.run(model, ids_BT), first, "a second pass over the same tokens", tolerance=0.0)
+    inputs = case.inputs(model)
+    first = case.run(model, inputs)
+    case.run(model, case.inputs(model, salt=1))
+    agree(case.run(model, inputs), first, "a second pass over the same tokens", tolerance=0.0)
 
 
 def _half(case: ModelCase) -> None:
@@ -334,22 +364,22 @@ def _half(case: ModelCase) -> None:
     with torch.no_grad():
         for parameter, rounded in zip(exact.parameters(), low.parameters(), strict=True):
             parameter.copy_(rounded)
-    ids_BT = case.ids(exact)
-    want = case.run(exact, ids_BT)
-    within_rounding(case.run(low, ids_BT), want, torch.bfloat16, "bfloat16 against float64", roundings=16)
+    inputs = case.inputs(exact)
+    want = case.run(exact, inputs)
+    within_rounding(case.run(low, inputs), want, torch.bfloat16, "bfloat16 against float64", roundings=16)
     with torch.autocast("cpu", torch.bfloat16):
-        got = case.run(exact.float(), ids_BT)
+        got = case.run(exact.float(), inputs)
     within_rounding(got, want, torch.bfloat16, "bfloat16 autocast against float64", roundings=16)
 
 
 def _compiled(case: ModelCase) -> None:
     """torch.compile (aot_eager) gives the same scores, forward and backward."""
     model = case.make()
-    ids_BT = case.ids(model)
-    want = case.run(model, ids_BT)
+    inputs = case.inputs(model)
+    want = case.run(model, inputs)
     torch.compiler.reset()
-    compiled = torch.compile(lambda ids_BT: case.run(model, ids_BT), backend="aot_eager")
-    agree(compiled(ids_BT), want, "compiled against eager")
+    compiled = torch.compile(lambda inputs: case.run(model, inputs), backend="aot_eager")
+    agree(compiled(inputs), want, "compiled against eager")
 
 
 MODEL_CHECKS = [

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from zoo.builder import FROM_DATA
+from zoo.builder import SIZES
 from zoo.contracts.data import Split
 from zoo.errors import UserError
 from zoo.training.job import Job, build_job_for
@@ -57,8 +57,8 @@ def evaluate(run: str | Path, overrides: Sequence[str] = (), split: Split = "val
 
 
 def _check_sizes(job: Job) -> None:
-    description = job.data.describe()
-    for name in FROM_DATA:
+    description = job.task.describe()
+    for name in SIZES:
         has, needs = getattr(job.model.config, name, None), getattr(description, name)
         if has is not None and needs is not None and (needs != has if isinstance(needs, tuple) else needs > has):
             raise UserError(

@@ -43,22 +43,46 @@ def build_job(recipe: Recipe) -> Job:
         UserError: data that isn't there or too short, parts that don't fit each other.
     """
     check_buildable(recipe)
-    data = build_data(recipe, cache_folder())
-    task = _prepared_task(recipe, data)
-    return Job(recipe, data, task, build_model(recipe, data.describe()))
+    task = prepare_task(recipe)
+    return Job(recipe, task.data, task, build_model(recipe, task.describe()))
+
+
+def prepare_task(recipe: Recipe) -> Task:
+    """The task of a recipe over its data, which is prepared and checked on the way.
+
+    Raises:
+        UserError: data that isn't there or too short, or that hasn't what the task reads.
+    """
+    return _prepared(recipe, build_data(recipe, cache_folder()))
 
 
 def build_job_for(recipe: Recipe, model: Architecture, tokenizer: Tokenizer | None) -> Job:
-    """The same over a model that is there, with the tokenizer that it was trained with."""
+    """The same over a model that is there, with the tokenizer that it was trained with.
+
+    Raises:
+        UserError: as ``build_job``, or a recipe with another tokenizer.
+    """
     data = build_data(recipe, cache_folder())
     fresh = data.tokenizer()
     if fresh is not None and tokenizer is not None:
-        fresh.restore(tokenizer.state())
-    return Job(recipe, data, _prepared_task(recipe, data), model)
+        _restore(fresh, tokenizer, recipe)
+    return Job(recipe, data, _prepared(recipe, data), model)
 
 
-def _prepared_task(recipe: Recipe, data: Data) -> Task:
-    """The task of a recipe over its data, which is prepared and checked on the way."""
+def _restore(fresh: Tokenizer, trained: Tokenizer, recipe: Recipe) -> None:
+    """Give a recipe's tokenizer what another one has learned, which may be of another kind."""
+    try:
+        fresh.restore(trained.state())
+    except UserError as error:
+        raise UserError(
+            f"tokenizer {recipe.component('data.tokenizer').name} can't take over from the one that the model was "
+            f"trained with: {error.what}",
+            where=recipe.where("data.tokenizer"),
+            fix="leave data.tokenizer as the run has it: the model knows only its ids",
+        ) from error
+
+
+def _prepared(recipe: Recipe, data: Data) -> Task:
     data.prepare()
     task = build_task(recipe, data)
     _check_data(recipe, data, task)

@@ -41,7 +41,7 @@ class Batches(Dataset[StepBatch]):
 
     def __getitem__(self, index: int) -> StepBatch:
         draw = self.draw(index)
-        rows = self.data.batch(draw, self.split)
+        rows = self.task.prepare(self.data.batch(draw, self.split), draw, self.split)
         return StepBatch(rows, self.task.count(rows), _tokens(rows, draw))
 
 

@@ -18,7 +18,7 @@ from zoo.contracts.architecture import Architecture
 from zoo.contracts.data import Description
 from zoo.contracts.tokenizer import Tokenizer
 from zoo.errors import UserError
-from zoo.recipe import Recipe, load_recipe
+from zoo.recipe import Comparison, Recipe, load_recipe
 from zoo.recipe.source import read_file, write_text
 from zoo.recipe.training import RUNS
 from zoo.registry import Registry
@@ -94,11 +94,11 @@ class RunFolder:
 
 
 def _lock(job: Job) -> dict[str, Any]:
-    sizes = {name: list(v) if isinstance(v, tuple) else v for name, v in vars(job.data.describe()).items()}
+    sizes = {name: list(v) if isinstance(v, tuple) else v for name, v in vars(job.task.describe()).items()}
     return {**job.recipe.lock(), "data": {"sha256": job.data.fingerprint()}, "sizes": sizes}
 
 
-def claim_run(recipe: Recipe, run: Path | None) -> RunFolder:
+def claim_run(recipe: Recipe | Comparison, run: Path | None) -> RunFolder:
     """An empty folder that belongs to nobody else: the one asked for, or the first free runs/RECIPE-N.
 
     Raises:

@@ -37,7 +37,7 @@ class CausalLM(Task):
         "perplexity": "lower",
         "accuracy": "higher",
     }
-    needs = frozenset({"causal"})
+    needs = frozenset({"causal", "tokens", "token_scores"})
     keys = frozenset({"ids", "targets"})
 
     def __init__(self, config: Any, *, data: Data) -> None:
@@ -52,9 +52,10 @@ class CausalLM(Task):
         """Summed loss in nats; the sums are ``loss``, ``targets``, ``correct`` and ``bytes`` of the targets."""
         output = model(batch["ids"], mask=_mask(batch))
         targets_N = batch["targets"].flatten()
-        loss, correct = summed_cross_entropy(output.hidden.flatten(0, 1), model.head_weight, model.head_bias, targets_N)
+        states_ND = model.head.states(output.hidden).flatten(0, 1)
+        loss, correct = summed_cross_entropy(states_ND, model.head.weight, model.head.bias, targets_N)
         there_N = targets_N != NO_TARGET
-        sums = {"loss": loss, "targets": there_N.sum(), "correct": correct}
+        sums = {"loss": loss.detach(), "targets": there_N.sum(), "correct": correct}
         if (bytes_V := self._token_bytes(targets_N.device)) is not None:
             sums["bytes"] = (bytes_V[targets_N.clamp(min=0)] * there_N).sum()
         return Loss(loss if output.auxiliary is None else loss + output.auxiliary, sums)

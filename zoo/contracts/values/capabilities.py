@@ -9,6 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+WORDS_OF_MODELS: Mapping[str, str] = MappingProxyType(
+    {
+        "tokens": "its inputs are token ids",
+        "patches": "its inputs are images, cut into patches",
+        "grid": "its tokens stand on a grid of rows and columns",
+        "token_scores": "its head scores the tokens of the vocabulary",
+        "class_scores": "its head scores classes",
+        "span_scores": "its head scores where an answer begins and ends",
+        "order_scores": "its head scores whether one sentence follows the other",
+        "pixels": "its head gives the pixels of patches",
+    }
+)
+"""What embeddings and heads offer to tasks."""
+
 WORDS: Mapping[str, str] = MappingProxyType(
     {
         "causal": "a position attends to itself and earlier ones only",

@@ -19,6 +19,14 @@ class Notes:
         self.wants_maps = maps
         self._kept: dict[str, Tensor] = {}
         self._auxiliary: dict[str, tuple[Tensor, int]] = {}
+        self._parts: dict[str, Notes] = {}
+
+    def part(self, name: str) -> Notes:
+        """Notes of a part of the model, an encoder for instance; its auxiliary losses count here too."""
+        if name not in self._parts:
+            self._parts[name] = Notes(maps=self.wants_maps)
+            self._parts[name]._auxiliary = self._auxiliary
+        return self._parts[name]
 
     def keep(self, name: str, value: Tensor) -> None:
         """Leave a tensor for later layers; names are the writer's, ``value_residual.0.self`` for instance."""

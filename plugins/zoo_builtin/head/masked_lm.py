@@ -1,0 +1,48 @@
+"""BERT's head for hidden tokens: a layer, a norm, then the token table with a bias of its own.
+
+    scores = E norm(f(W h + c)) + b
+
+Devlin et al. 2019, arXiv:1810.04805, section 3.1 (article, section 8). D^2 + D parameters, those of the norm, and V.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Literal, final
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from zoo.contracts.head import TokenHead
+
+__all__ = ["MaskedLM"]
+
+
+@final
+class MaskedLM(TokenHead):
+    """Scores of BERT and RoBERTa for tokens that were hidden."""
+
+    @dataclasses.dataclass(kw_only=True)
+    class Config(TokenHead.Config):
+        """Knobs of the head."""
+
+        tied: bool = True
+        """Whether the head reuses the token table (weight tying)."""
+        activation: Literal["gelu", "gelu_tanh", "relu"] = "gelu"
+        """Exact GELU, its tanh approximation, or ReLU."""
+
+    def __init__(self, config: Any, *, norm: Callable[..., nn.Module], **parent: Any) -> None:
+        super().__init__(config, tied=config.tied, bias=True, norm=norm, **parent)
+        self.transform, self.norm = nn.Linear(self.dim, self.dim), norm(dim=self.dim)
+
+    def states(self, hidden: Tensor) -> Tensor:
+        """(..., D) hidden states through the layer and the norm."""
+        x = self.transform(hidden)
+        activation = self.config.activation
+        x = (
+            F.relu(x)
+            if activation == "relu"
+            else F.gelu(x, approximate="tanh" if activation == "gelu_tanh" else "none")
+        )
+        return self.norm(x)

@@ -1,0 +1,97 @@
+"""Holding a model of the zoo against one that nobody here wrote, in both directions."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from zoo.builder import build_model
+from zoo.contracts.architecture import Architecture
+from zoo.contracts.weights import Weights
+from zoo.recipe import Recipe, load_recipe
+from zoo.registry import Registry
+
+TOLERANCE = 1e-5
+"""float32: some roundings of 6e-8 through a few layers of values near 1."""
+
+
+def small_recipe(architecture: str, **settings: Any) -> Recipe:
+    """A preset of one architecture: no data, no task."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "preset" / "parity.yaml"
+        file.parent.mkdir()
+        file.write_text(json.dumps({"architecture": {"name": architecture, **settings}}))  # JSON is YAML
+        return load_recipe(file)
+
+
+def compare(
+    recipe: Recipe,
+    weights: str,
+    other: nn.Module,
+    *,
+    ours: Callable[[Any], Tensor],
+    theirs: Callable[[Any], Tensor],
+) -> float:
+    """Outputs and gradients equal with their weights in ours, and with ours in theirs; gives the largest difference.
+
+    Args:
+        recipe: of our model.
+        weights: name of the component that translates.
+        other: their model; its values are scattered, so that none is 0 or 1.
+        ours, theirs: a forward pass of the one and the other over the same inputs.
+    """
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.05)
+    translate: Weights = Registry.discover().find("weights", weights).load().part()()
+    model = build_model(recipe).eval()
+    translate.load(model, other.eval().state_dict())
+    largest = _equal(model, other, translate, ours, theirs)
+    model.initialize(5)  # and the other way round
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.05)
+    missing, unexpected = other.load_state_dict(_with_their_prefix(other, translate, model), strict=False)
+    assert not unexpected, unexpected
+    assert all(translate.ignored(translate.normalized(name)) for name in missing), missing
+    if hasattr(other, "tie_weights"):
+        other.tie_weights()
+    return max(largest, _equal(model, other, translate, ours, theirs))
+
+
+def _with_their_prefix(other: nn.Module, translate: Weights, model: Architecture) -> dict[str, Tensor]:
+    names = {translate.normalized(name): name for name in other.state_dict()}
+    return {names[name]: tensor for name, tensor in translate.save(model).items()}
+
+
+def _equal(
+    model: Architecture,
+    other: nn.Module,
+    translate: Weights,
+    ours: Callable[..., Tensor],
+    theirs: Callable[..., Tensor],
+) -> float:
+    got, want = ours(model), theirs(other)
+    torch.testing.assert_close(got, want, rtol=0, atol=TOLERANCE)
+    largest = float((got - want).detach().abs().max())
+    for made, scores in ((model, got), (other, want)):
+        made.zero_grad()
+        (scores.float().square().sum() / scores.numel()).backward()
+    gradients = {name: parameter.grad for name, parameter in other.named_parameters()}
+    gradients = {translate.normalized(name): grad for name, grad in gradients.items()}
+    own = {name: parameter.grad for name, parameter in model.named_parameters()}
+    for match in translate.matches(model):
+        pieces = [own[name] for name in match.ours]
+        if match.theirs in gradients and gradients[match.theirs] is not None and None not in pieces:
+            gap = match.to_theirs(pieces) - gradients[match.theirs]
+            scale = max(1.0, float(gradients[match.theirs].abs().max()))
+            assert float(gap.abs().max()) <= TOLERANCE * scale, (match.theirs, float(gap.abs().max()))
+            largest = max(largest, float(gap.abs().max()) / scale)
+    return largest
