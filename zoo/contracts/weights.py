@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
@@ -31,10 +32,11 @@ class Match:
     transposed: bool = False
     shape: tuple[int, ...] | None = None
 
-    def to_ours(self, tensor: Tensor, sizes: list[int]) -> list[Tensor]:
-        """Our tensors out of theirs; ``sizes`` are our lengths along the first axis."""
+    def to_ours(self, tensor: Tensor, shapes: list[torch.Size]) -> list[Tensor]:
+        """Our tensors, of these shapes, out of theirs."""
         tensor = tensor.T if self.transposed else tensor
-        return list((tensor.flatten(1) if self.shape else tensor).split(sizes))
+        sizes = [shape[0] for shape in shapes]
+        return list((tensor.reshape(sum(sizes), *shapes[0][1:]) if self.shape else tensor).split(sizes))
 
     def to_theirs(self, tensors: list[Tensor]) -> Tensor:
         """Their tensor out of ours."""
@@ -48,18 +50,36 @@ class Weights(Part, ABC):
 
     architecture: ClassVar[str]
     """Name of the architecture that it is for."""
+    sample: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+    """Settings of the architecture, beside small sizes, of a model that it fits: the parts it was written for."""
 
     def __init__(self, config: Any) -> None:
         self.config = config
 
     @abstractmethod
     def matches(self, model: Architecture) -> Iterable[Match]:
-        """All tensors of a model; names of theirs without a prefix that only some of their files have."""
+        """All tensors that such a model can have, biases and heads too; ``found`` leaves out what this one hasn't.
+
+        Names of theirs come without a prefix that only some of their files have.
+        """
+
+    def found(self, model: Architecture) -> list[Match]:
+        """The matches of tensors that a model has."""
+        ours = {name for name, _ in model.named_parameters()}
+        return [match for match in self.matches(model) if ours.issuperset(match.ours)]
 
     def ignored(self, name: str) -> bool:
-        """Whether a tensor of theirs holds nothing of ours: buffers, second names of tied tensors."""
+        """Whether a tensor of theirs holds nothing of ours, whatever its values: a mask in a buffer."""
         del name
         return False
+
+    def implied(self, model: Architecture, theirs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Tensors of theirs that a file may have or not, with the values that they must have then.
+
+        Second names of tied tensors, biases that are 0, tables that are computed.
+        """
+        del model, theirs
+        return {}
 
     def normalized(self, name: str) -> str:
         """A name of theirs without the prefix of a wrapper, so that all their files read alike."""
@@ -78,9 +98,11 @@ class Weights(Part, ABC):
         """
         theirs = {self.normalized(name): tensor for name, tensor in state.items()}
         theirs = {name: tensor for name, tensor in theirs.items() if not self.ignored(name)}
+        for name, values in self.implied(model, theirs).items():
+            self._check_implied(name, theirs.pop(name, values), values, where)
         ours = dict(model.named_parameters())
         filled: dict[str, Tensor] = {}
-        for match in self.matches(model):
+        for match in self.found(model):
             if match.theirs not in theirs:
                 raise self._refused(f"has no tensor {match.theirs}, which the model needs", where)
             filled |= self._pieces(match, theirs.pop(match.theirs), ours, where)
@@ -99,13 +121,17 @@ class Weights(Part, ABC):
             raise self._refused(
                 f"has {match.theirs} of shape {tuple(tensor.shape)}, the model needs {tuple(expected)}", where
             )
-        return dict(zip(match.ours, match.to_ours(tensor, [len(target) for target in targets]), strict=True))
+        return dict(zip(match.ours, match.to_ours(tensor, [target.shape for target in targets]), strict=True))
+
+    def _check_implied(self, name: str, tensor: Tensor, values: Tensor, where: str) -> None:
+        if tensor.shape != values.shape or not torch.allclose(tensor.to(values), values, rtol=0, atol=1e-6):
+            raise self._refused(f"has {name} with values for which the model has no place", where)
 
     def save(self, model: Architecture) -> dict[str, Tensor]:
         """The model's tensors as theirs, ready for a file."""
         ours = dict(model.named_parameters())
         return {
-            match.theirs: match.to_theirs([ours[name].detach() for name in match.ours]) for match in self.matches(model)
+            match.theirs: match.to_theirs([ours[name].detach() for name in match.ours]) for match in self.found(model)
         }
 
     def _refused(self, what: str, where: str) -> UserError:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from zoo.component import Component
 from zoo.errors import UserError
 from zoo.recipe.compose import Composition, compose
-from zoo.recipe.find import RecipeFolders, base_layers, find_recipe, read_layers, without_base
+from zoo.recipe.find import PRESET, RecipeFolders, base_layers, find_recipe, read_layers, without_base
 from zoo.recipe.interpolation import as_written, at, unsafe_to_show
 from zoo.recipe.lock import lock
 from zoo.recipe.node import KeyPath, Origin, absolute, dotted, from_python, split_path
@@ -164,7 +164,14 @@ class Recipe(Composition):
         Raises:
             UserError: as ``load_recipe``.
         """
-        made = compose([self.merged], overrides, name=self.name, file=self.file, registry=self.registry)
+        made = compose(
+            [self.merged],
+            overrides,
+            name=self.name,
+            file=self.file,
+            registry=self.registry,
+            fragment="task" not in self.tree,
+        )
         return type(self)(**vars(made))
 
     @classmethod
@@ -175,8 +182,10 @@ class Recipe(Composition):
         *,
         registry: Registry | None = None,
         name: str = "recipe",
+        fragment: bool = False,
     ) -> Recipe:
-        """A recipe out of plain Python values; relative paths start at the working directory.
+        """A recipe out of plain Python values, or with ``fragment`` a preset; relative paths start at the working
+        directory.
 
         Raises:
             UserError: as ``load_recipe``.
@@ -184,7 +193,8 @@ class Recipe(Composition):
         registry = registry or Registry.discover()
         node = from_python(values, Origin("recipe"))
         layers = [*base_layers(node, RecipeFolders(registry)), without_base(node)]
-        return cls(**vars(compose(layers, overrides, name=name, file=None, registry=registry)))
+        made = compose(layers, overrides, name=name, file=None, registry=registry, fragment=fragment)
+        return cls(**vars(made))
 
 
 def load_recipe(
@@ -211,7 +221,11 @@ def load_recipe(
     file = find_recipe(source, folders)
     name = file.parent.name if file.name == "recipe.yaml" else file.stem
     layers = read_layers(file, folders)
-    return Recipe(**vars(compose(layers, overrides, name=name, file=file, registry=registry, plugins=paths)))
+    is_preset = file.parent.name == PRESET
+    made = compose(
+        layers, overrides, name=name, file=file, registry=registry, plugins=paths, fragment=is_preset
+    )
+    return Recipe(**vars(made))
 
 
 def _leaves(value: Any, path: KeyPath = ()) -> list[tuple[str, Any]]:

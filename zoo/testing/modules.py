@@ -134,6 +134,8 @@ def scatter(module: nn.Module, seed: int) -> None:
 
 def documented_config(case: Any) -> None:
     """Recipes, tables and ``zoo new`` read only the Config: each field needs a type, a default and a docstring."""
+    for name in _untyped(case.component.Config):
+        raise Failed(f"Config.{name} has no type, which makes it no knob; write {name}: TYPE = DEFAULT")
     for field in dataclasses.fields(case.component.Config):
         if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             raise Failed(f"Config.{field.name} has no default")
@@ -142,6 +144,16 @@ def documented_config(case: Any) -> None:
     for knob in knobs(case.component.Config):
         if not knob.text:
             raise Failed(f"Config.{knob.name} has no docstring under it")
+
+
+def _untyped(config: type) -> Iterator[str]:
+    """Names of what would be a field of a Config, or another default of a base's, had it an annotation."""
+    for owner in config.__mro__[:-1]:
+        typed = vars(owner).get("__annotations__", {})
+        for name, value in vars(owner).items():
+            is_data = not (name.startswith("_") or callable(value) or hasattr(value, "__get__"))
+            if is_data and name not in typed:
+                yield name
 
 
 def same_again(case: ModuleCase) -> None:
@@ -260,12 +272,13 @@ def saves_and_loads(case: ModuleCase) -> None:
     x_BTD = case.input()
     want = case.run(module, x_BTD)
     state = module.state_dict()
-    _check_storable(module, state)
+    check_storable(module, state)
     other.load_state_dict({name: tensor.clone() for name, tensor in state.items()})
     agree(case.run(other, x_BTD), want, "a module with the state dict loaded", tolerance=0.0)
 
 
-def _check_storable(module: nn.Module, state: Mapping[str, Any]) -> None:
+def check_storable(module: nn.Module, state: Mapping[str, Any]) -> None:
+    """Each tensor once, none a scalar, no buffer that would be rounded."""
     parameters = {name for name, _ in module.named_parameters(remove_duplicate=False)}
     for name, tensor in state.items():
         if not isinstance(tensor, Tensor):

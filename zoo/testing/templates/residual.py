@@ -1,8 +1,8 @@
-"""Pre-norm with a learned scale on each branch (LayerScale); change what ``forward`` says.
+"""Pre-norm with a learned weight of the stream beside each branch; change what ``forward`` says.
 
-    X <- X + gain * branch(Norm(X))
+    X <- weight * X + branch(Norm(X))
 
-Touvron et al. 2021, arXiv:2103.17239.
+Liu et al. 2020, section 4 (there with post-norm), arXiv:2004.08249.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ class Mine(Residual):
 
     def __init__(self, config: Any, *, branches: int, **parent: Any) -> None:
         super().__init__(config, branches=branches, **parent)
-        self.gain = nn.Parameter(torch.empty(branches, self.dim))
+        self.carry = nn.Parameter(torch.empty(branches, self.dim))
 
     def initial(self, name: str, parameter: Tensor, generator: torch.Generator) -> None:
-        """Small, so that a deep stack begins near the identity."""
-        parameter.fill_(0.1)
+        """At first the stream passes as it is."""
+        parameter.fill_(1.0)
 
     def forward(self, x_BTD: Tensor, branches: Sequence[Branch]) -> Tensor:
         """(B, T, D) the stream after the block."""
-        for gain_D, norm, branch in zip(self.gain, self.norms, branches, strict=True):
-            x_BTD = x_BTD + self.dropout(gain_D * branch(norm(x_BTD)))
+        for index, (norm, branch) in enumerate(zip(self.norms, branches, strict=True)):
+            # contribution: dropout, and what the knobs layer_scale and drop_path ask for
+            x_BTD = self.carry[index] * x_BTD + self.contribution(index, branch(norm(x_BTD)))
         return x_BTD
