@@ -229,6 +229,8 @@ def test_a_folder_that_cannot_be_the_run_s_is_refused(
         (["eval", "nowhere"], "nowhere is no run folder"),
         (["eval", "run", "--split", "nope"], "'nope' is not one of 'validation', 'test'"),
         (["eval", "run", "data.files=[nowhere.txt]"], "no file "),
+        (["eval", "run", "data.tokenizer=char"], "at: override 1: data.tokenizer=char (data.tokenizer)"),
+        (["eval", "run", "data.tokenizer=char"], "tokenizer char can't take over from the one that the model was"),
         (["eval", "run", "data.length=64"], "the data needs max_length 64, the run's model has 16"),
         (["eval", "run", "architecture.dim=64"], "tokens.weight (257, 32) instead of (257, 64)"),
         (["generate", "tiny.yaml"], "tiny.yaml is no run folder"),

@@ -199,6 +199,33 @@ def test_an_edited_recipe_is_refused_with_its_changes(
     assert message in str(caught.value)
 
 
+def test_a_recipe_that_was_edited_in_the_run_folder_is_refused_with_its_lines(stopped: Path) -> None:
+    recipe = stopped / "recipe.yaml"
+    lines = recipe.read_text().splitlines()
+    line = lines.index("  dim: 16") + 1
+    recipe.write_text("\n".join([*lines[: line - 1], "  dim: 32", *lines[line:]]))
+    with pytest.raises(UserError, match=r"the run began with: architecture.dim: 16 -> 32\n") as caught:
+        train(load_recipe(stopped), stopped, resume=True)
+    assert caught.value.where == f"{recipe}:{line} (architecture.dim)"
+    assert caught.value.fix is not None and caught.value.fix.startswith("take the changes back, or start a new run")
+
+
+def test_of_many_changes_the_first_are_named(tmp_path: Path, stopped: Path) -> None:
+    knobs = ("lr=0.1", "weight_decay=0", "eps=1e-7", "betas=[0.8, 0.9]")
+    changes = [DROPOUT, "seed=4", *(f"optimizer.{knob}" for knob in knobs)]
+    with pytest.raises(UserError, match=r"; optimizer.betas.0: 0.9 -> 0.8; .*0.95 -> 0.9; and 1 more\n"):
+        train(small_recipe(tmp_path, *changes), stopped, resume=True)
+
+
+def test_the_edited_recipe_of_a_run_is_set_right_by_the_one_it_began_with(
+    tmp_path: Path, stopped: Path, whole: Path
+) -> None:
+    (stopped / "recipe.yaml").write_text((whole / "recipe.yaml").read_text().replace("  dim: 16", "  dim: 32"))
+    train(small_recipe(tmp_path, DROPOUT), stopped, resume=True)
+    check_same(stopped, whole)
+    assert load_recipe(stopped).tree == load_recipe(whole).tree
+
+
 def test_a_second_run_in_the_same_folder_is_refused_and_changes_nothing(tmp_path: Path, whole: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in whole.rglob("*")}
     with pytest.raises(UserError, match="isn't empty") as caught:

@@ -56,6 +56,11 @@ def test_the_kits_own_position_schemes_pass(name: str) -> None:
     assert report.ok, report.text()
 
 
+def test_the_text_task_is_checked_over_a_model_and_not_skipped() -> None:
+    report = check("task/causal_lm")
+    assert (report.count("failed"), report.count("skipped")) == (0, 0), report.text()
+
+
 def test_a_file_is_checked_by_the_contract_that_its_class_implements(tmp_path: Path) -> None:
     file = tmp_path / "unit_length.py"
     file.write_text((TEMPLATES / "norm.py").read_text().replace("Mine", "UnitLength"))
@@ -139,7 +144,9 @@ def test_an_attention_is_checked_at_each_length_scheme_and_knob() -> None:
         ("multi_hed", "did you mean 'multi_head'?"),
         ("attention/multi_hed", "did you mean 'multi_head'?"),
         ("nothing_like_it.yaml", "nothing_like_it.yaml"),
-        ("missing.py", "missing.py"),
+        ("missing.py", "there is no file missing.py"),
+        ("attention", "attention is a kind of component, not one of them"),
+        ("attention", "attention/multi_head"),
     ],
 )
 def test_a_target_that_names_nothing_is_the_users_mistake(target: str, what: str) -> None:
@@ -151,8 +158,16 @@ def test_a_target_that_names_nothing_is_the_users_mistake(target: str, what: str
 def test_a_broken_file_is_the_users_mistake(tmp_path: Path) -> None:
     file = tmp_path / "broken.py"
     file.write_text("def f(:\n")
-    with pytest.raises(UserError, match="syntax error"):
+    with pytest.raises(UserError, match="syntax error") as error:
         check(file)
+    assert error.value.what.startswith(f"{file} can't be checked: syntax error: ")
+    assert error.value.where == f"{file}:1"
+
+
+def test_a_file_that_isnt_there_is_refused_with_the_near_one(tmp_path: Path) -> None:
+    (tmp_path / "attention_mine.py").touch()
+    with pytest.raises(UserError, match=r"there is no file .*atention_mine\.py; did you mean 'attention_mine\.py'\?"):
+        check(tmp_path / "atention_mine.py")
 
 
 RECIPE = """
@@ -173,6 +188,19 @@ def test_a_recipe_is_checked_by_its_own_model(tmp_path: Path) -> None:
     assert report.target == "recipe small"
     names = {finding.name for finding in report.checks if finding.status == "passed"}
     assert {"no look-ahead through all layers", "cache = full pass", "every parameter gets a finite gradient"} <= names
+
+
+def test_overrides_change_the_recipe(tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text(RECIPE)
+    subject = examine(tmp_path / "small.yaml", overrides=["architecture.layers=3"]).subject
+    assert sum(1 for _ in subject.build_on("meta").block_modules()) == 3
+
+
+@pytest.mark.parametrize("target", [MultiHead, "multi_head", TEMPLATES / "norm.py"])
+def test_overrides_of_a_component_are_refused(target: str | type | Path) -> None:
+    with pytest.raises(UserError, match="is a component, and KEY=VALUE changes a recipe") as error:
+        check(target, overrides=["attention.heads=3"])
+    assert error.value.where == "override 1: attention.heads=3"
 
 
 def test_a_recipe_with_a_faulty_part_fails(tmp_path: Path) -> None:

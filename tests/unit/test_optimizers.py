@@ -11,6 +11,7 @@ from timm.optim import Lion
 from torch import nn
 
 from zoo.errors import UserError
+from zoo.recipe import load_recipe
 from zoo_builtin.optimizer.adamw import AdamW
 from zoo_builtin.optimizer.library import Library
 
@@ -41,6 +42,31 @@ def test_the_first_step_of_adamw_is_the_learning_rate_and_the_decay(fused: bool)
     weight.grad = torch.tensor([[3.0, -0.001]])
     made.step()
     assert weight.tolist()[0] == pytest.approx([2 - 0.1 * 0.5 * 2 - 0.1, -4 + 0.1 * 0.5 * 4 + 0.1], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("optimizer.lr=-1", "lr is -1.0; it must be a finite number of at least 0"),
+        ("optimizer.lr=.inf", "lr is inf; it must be"),
+        ("optimizer.lr=.nan", "lr is nan; it must be"),
+        ("optimizer.weight_decay=-1", "weight_decay is -1.0; it must be"),
+        ("optimizer.weight_decay=.inf", "weight_decay is inf; it must be"),
+        ("optimizer.betas=[0.9, 1]", "betas are [0.9, 1.0]; each must be from 0 to below 1"),
+        ("optimizer.betas=[-0.1, 0.9]", "betas are [-0.1, 0.9]; each must be"),
+        ("optimizer.eps=-1e-8", "eps is -1e-08; it must be"),
+    ],
+)
+def test_numbers_that_cannot_train_are_refused_by_the_recipe_with_their_place(override: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        load_recipe("gpt2_text", [override])
+    assert message in caught.value.what
+    assert caught.value.where == f"override 1: {override} ({override.partition('=')[0]})"
+
+
+def test_a_library_optimizer_is_held_to_the_same_limits() -> None:
+    with pytest.raises(ValueError, match="weight_decay is -1; it must be"):
+        Library.Config(weight_decay=-1)
 
 
 def test_adamw_is_fused_where_torch_can() -> None:

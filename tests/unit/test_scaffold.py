@@ -106,6 +106,22 @@ def test_a_name_whose_class_the_file_imports_already_is_refused(tmp_path: Path) 
         new("attention", "tensor", folder=tmp_path)
 
 
+def test_a_name_that_a_component_has_is_refused_with_its_place(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is attention 'multi_head' of transformer-zoo already") as error:
+        new("attention", "multi_head", folder=tmp_path)
+    assert error.value.where is not None and error.value.where.endswith("attention/multi_head.py")
+    assert error.value.fix == "choose another name, for example my_multi_head"
+    assert not list(tmp_path.iterdir())
+    assert new("norm", "multi_head", folder=tmp_path)[0].is_file()
+
+
+def test_the_name_that_is_suggested_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZOO_PLUGINS", str(new("norm", "my_layer_norm", folder=tmp_path)[0]))
+    with pytest.raises(UserError) as error:
+        new("norm", "layer_norm", folder=tmp_path)
+    assert error.value.fix == "choose another name, for example my_my_layer_norm"
+
+
 def test_an_unknown_kind_is_refused_with_the_near_one(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="did you mean 'attention'"):
         new("atention", "my_attention", folder=tmp_path)

@@ -23,5 +23,8 @@ def command(kind: str | None, plugins: tuple[str, ...], as_json: bool) -> None:
         output.print_json([component.record() for component in found])
         return
     says = {"ok": "", "broken": "BROKEN: ", "unloaded": "not loaded: "}
-    rows = [(each.kind, each.name, each.provider, f"{says[each.status]}{each.error or each.summary}") for each in found]
+    rows = [
+        (each.kind, each.name, each.provider, f"{says[each.status]}{each.error or each.summary.replace('``', '')}")
+        for each in found
+    ]
     click.echo(output.table(rows, width=output.terminal_width()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,12 @@ class Optimizer(Part, ABC):
         """Peak learning rate; the schedule multiplies it."""
         weight_decay: float = 0.1
         """Decoupled weight decay of matrices; vectors (biases, norms) have none."""
+
+        def __post_init__(self) -> None:
+            for name in ("lr", "weight_decay"):
+                value = getattr(self, name)
+                if not 0 <= value < math.inf:
+                    raise ValueError(f"{name} is {value}; it must be a finite number of at least 0")
 
     def __init__(self, config: Any) -> None:
         self.config = config

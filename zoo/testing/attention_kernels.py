@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from zoo.contracts.attention import HeadedAttention
 from zoo.testing.attention_case import SUITE, AttentionCase
@@ -13,6 +15,46 @@ from zoo.testing.masks import describe, random_mask
 from zoo.testing.numbers import finite, noise
 from zoo.testing.suite import Failed, Skipped
 from zoo.testing.variants import Variant
+
+
+@SUITE.check("each kernel is a path of its own", schemes=False, knobs=False, tokens=(6,))
+def kernels_differ(case: AttentionCase) -> None:
+    """A kernel that is declared calls other functions of torch than the eager one: somebody reads ``call.kernel``."""
+    if not issubclass(case.component, HeadedAttention) or len(case.component.kernels) < 2:
+        raise Skipped("it has one kernel only")
+    eager = _functions(case, "eager")
+    for kernel in case.component.kernels:
+        if kernel != "eager" and _functions(case, kernel) == eager:
+            raise Failed(
+                f"kernels declares {kernel}, which does the same as eager, call by call; "
+                f'ask call.kernel == "{kernel}" in attend, or leave it out'
+            )
+
+
+class _Recorder(TorchFunctionMode):
+    """Notes every function of torch that is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called: list[Any] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Note the function, and call it."""
+        self.called.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+def _functions(case: AttentionCase, kernel: str) -> list[Any]:
+    """Functions of torch that a pass with a kernel calls, in order."""
+    module = _with_kernel(case, kernel).make(dtype=torch.float32)
+    x_BTD = case.input(dtype=torch.float32)
+    with torch.no_grad(), _Recorder() as recorder:
+        case.run(module, x_BTD)
+    return recorder.called
+
+
+def _with_kernel(case: AttentionCase, kernel: str) -> AttentionCase:
+    return dataclasses.replace(case, variant=Variant({**case.variant.knobs, "kernel": kernel}))
 
 
 @SUITE.check("kernels equal the eager reference", tokens=(1, 6))
@@ -47,8 +89,7 @@ def _outcome(
     case: AttentionCase, kernel: str, mask: object, dtype: torch.dtype, *, backward: bool = True
 ) -> list[Tensor]:
     """Output and gradient of the input with one kernel, in float64."""
-    variant = Variant({**case.variant.knobs, "kernel": kernel})
-    module = dataclasses.replace(case, variant=variant).make(dtype=dtype)
+    module = _with_kernel(case, kernel).make(dtype=dtype)
     x_BTD = case.input(dtype=dtype).requires_grad_(backward)
     out_BTD = case.run(module, x_BTD, mask)  # type: ignore[arg-type]
     if not backward:

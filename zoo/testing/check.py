@@ -34,11 +34,11 @@ def check(
             class, or a recipe (a ``.yaml`` file, or the name of one).
         full: also what takes longer: compilation, many more masks.
         plugins: more plugin files and folders, in which the target or a recipe's parts may be.
-        overrides: ``key.path=value`` for a recipe.
+        overrides: ``key.path=value``, changes to a recipe.
         seed: everything random in the checks follows from it.
 
     Raises:
-        UserError: the target names nothing, or several things, or is broken.
+        UserError: the target names nothing, or several things, or is broken; overrides for what is no recipe.
     """
     examination = examine(target, plugins=plugins, overrides=overrides, seed=seed)
     return Report(examination.label, examination.suite.run(examination.subject, full))
@@ -67,17 +67,50 @@ def examine(
     """Find what a target names; arguments and errors as for ``check``."""
     if isinstance(target, type):
         kind = _kind_of(target)
+        _refuse_overrides(target.__qualname__, overrides)
         return _of_class(target, kind, f"{kind}/{target.__qualname__}", plugins, seed)
     text = str(target)
     if text.endswith(".py"):
-        record = scan_file(Path(text).absolute())
+        record = _read(text)
+        _refuse_overrides(text, overrides)
         return _of_class(record.load(), record.kind, f"{record.key} in {text}", [*plugins, text], seed)
     registry = Registry.discover(plugins)
     registry.load_plugins()
     component = None if text.endswith((".yaml", ".yml")) else _find(registry, text)
     if component is not None:
+        _refuse_overrides(component.key, overrides)
         return _of_class(component.load(), component.kind, component.key, plugins, seed)
+    if text in KINDS:
+        names = [f"{text}/{record.name}" for record in registry.components(text)]
+        raise UserError(f"{text} is a kind of component, not one of them", fix=f"choose one of {', '.join(names)}")
     return _of_recipe(text, registry, overrides, plugins, seed)
+
+
+def _read(text: str) -> Component:
+    """The record of a component file.
+
+    Raises:
+        UserError: no such file, or one that holds no component; says why, and in which line.
+    """
+    path = Path(text).absolute()
+    if not path.is_file():
+        near = did_you_mean(path.name, [file.name for file in path.parent.glob("*.py")])
+        fix = "give a component file, or a component or recipe by name"
+        raise UserError(f"there is no file {text}{near}", where=str(path.parent), fix=fix)
+    record = scan_file(path)
+    if record.error:
+        line, _, reason = record.error.removeprefix(str(path)).partition(": ")
+        raise UserError(f"{text} can't be checked: {reason}", where=f"{path}{line}", fix="repair the file")
+    return record
+
+
+def _refuse_overrides(what: str, overrides: Sequence[str]) -> None:
+    if overrides:
+        raise UserError(
+            f"{what} is a component, and KEY=VALUE changes a recipe",
+            where=f"override 1: {overrides[0]}",
+            fix="check a recipe that uses the component: zoo check RECIPE KEY=VALUE",
+        )
 
 
 def _of_class(component: type[Any], kind: str, label: str, plugins: Sequence[Path | str], seed: int) -> Examination:

@@ -11,6 +11,7 @@ from pathlib import Path
 from zoo.component import check_kind, is_name
 from zoo.errors import UserError
 from zoo.hookspecs import ZOO_API
+from zoo.registry import Registry
 
 
 def new(kind: str, name: str, *, package: bool = False, folder: Path | None = None) -> list[Path]:
@@ -26,11 +27,12 @@ def new(kind: str, name: str, *, package: bool = False, folder: Path | None = No
         The files that were written, the component first.
 
     Raises:
-        UserError: an unknown kind, a name that can't be one, a folder that can't be written, or a file that is
-            there already; nothing is written then.
+        UserError: an unknown kind, a name that can't be one or that a component has, a folder that can't be
+            written, or a file that is there already; nothing is written then.
     """
     check_kind(kind)
     _check_name(kind, name)
+    _refuse_taken(kind, name)
     folder = folder or Path.cwd()
     files = _package(kind, name, folder / f"zoo-{name.replace('_', '-')}") if package else _pair(kind, name, folder)
     _refuse_existing(list(files))
@@ -48,6 +50,21 @@ def _check_name(kind: str, name: str) -> None:
         raise UserError(
             f"the class of {name!r} would be {class_name(name)}, which the file imports under that name",
             fix=f"choose another name, for example my_{name}",
+        )
+
+
+def _refuse_taken(kind: str, name: str) -> None:
+    """Two components of one name could only be told apart by their providers, in every recipe."""
+    names = {record.name: record for record in Registry.discover().components(kind)}
+    if name in names:
+        taken = names[name]
+        free = f"my_{name}"
+        while free in names:
+            free = f"my_{free}"
+        raise UserError(
+            f"there is {taken.title} already",
+            where=str(taken.file or taken.module),
+            fix=f"choose another name, for example {free}",
         )
 
 

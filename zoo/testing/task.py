@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from zoo.contracts.architecture import Architecture
-from zoo.contracts.data import Draw
+from zoo.contracts.data import Description, Draw
 from zoo.contracts.task import Batch
 from zoo.contracts.tokenizer import Tokenizer
-from zoo.contracts.values.capabilities import WORDS
+from zoo.contracts.values.capabilities import WORDS, WORDS_OF_MODELS
 from zoo.errors import RunFailed, UserError
 from zoo.registry import Registry
 from zoo.testing.architecture import ArchitectureSubject
@@ -50,16 +50,17 @@ class TaskCase:
         return self.component(self.component.Config(), data=self.data)
 
     def batch(self, samples: Sequence[int]) -> Batch:
-        """The batch of these samples, -1 for an empty row.
+        """The batch of these samples as the task prepares it, -1 for an empty row.
 
         Raises:
             Skipped: the task wants keys that the kit's data set doesn't have.
         """
         ids = np.asarray(samples, dtype=np.int64)
-        batch = self.data.batch(Draw(ids, np.zeros_like(ids), 0), "train")
+        draw = Draw(ids, np.zeros_like(ids), 0)
+        batch = self.data.batch(draw, "train")
         if missing := self.component.keys - batch.keys():
             raise Skipped(f"the kit has no data with {', '.join(sorted(missing))}")
-        return batch
+        return self.make().prepare(batch, draw, "train")
 
 
 class TaskSubject:
@@ -78,16 +79,26 @@ class TaskSubject:
 
     def cases(self, check: Check) -> Iterator[TaskCase]:
         """One, of text."""
-        data = _Text(_Text.Config(), cache=Path(tempfile.gettempdir()))
+        data = _Text(_Text.Config(vocab_size=Bytes.vocab_size), cache=Path(tempfile.gettempdir()))
         data.prepare()
-        yield TaskCase(component=self.component, model=self._model(), data=data)
+        sizes = self.component(self.component.Config(), data=data).describe()
+        yield TaskCase(component=self.component, model=self._model(sizes), data=data)
 
-    def _model(self) -> Architecture:
-        for record in Registry.discover(self.plugins).components("architecture"):
+    def _model(self, sizes: Description) -> Architecture:
+        registry = Registry.discover(self.plugins)
+        for record in registry.components("architecture"):
             with contextlib.suppress(UserError):  # another plugin's fault isn't this task's
-                if self.component.needs <= (found := record.load()).offers:
-                    return ArchitectureSubject(found, seed=self.seed, plugins=self.plugins).build("cpu").double().eval()
+                if self._fits(found := record.load(), registry):
+                    subject = ArchitectureSubject(found, seed=self.seed, plugins=self.plugins)
+                    asked = {name: size for name, size in vars(sizes).items() if size is not None}
+                    return subject.build_with("cpu", **asked).double().eval()
         raise Skipped(f"no architecture here offers {', '.join(sorted(self.component.needs))}")
+
+    def _fits(self, architecture: type[Any], registry: Registry) -> bool:
+        """Whether it offers, with its default embedding and head, what the task needs; a source only for who asks."""
+        parts = [architecture.slots[name] for name in ("embedding", "head") if name in architecture.slots]
+        offers = architecture.offers.union(*(registry.find(part.kind, part.default).load().offers for part in parts))
+        return self.component.needs <= offers and ("cross" in self.component.needs or "cross" not in offers)
 
 
 SUITE = Suite("task", TaskSubject)
@@ -96,8 +107,9 @@ SUITE = Suite("task", TaskSubject)
 @SUITE.check("says what it needs and measures")
 def declares(case: TaskCase) -> str:
     """``needs`` are known words, ``metrics`` say which way is better, ``keys`` are those of a batch."""
-    if not isinstance(case.component.needs, frozenset) or case.component.needs - WORDS.keys():
-        raise Failed(f"needs is {case.component.needs!r}; it must be a frozenset of {', '.join(WORDS)}")
+    words = [*WORDS, *WORDS_OF_MODELS]
+    if not isinstance(case.component.needs, frozenset) or not case.component.needs.issubset(words):
+        raise Failed(f"needs is {case.component.needs!r}; it must be a frozenset of {', '.join(words)}")
     if not case.component.metrics:
         raise Failed("metrics is empty; the first one selects the best checkpoint")
     if wrong := {way for way in case.component.metrics.values() if way not in ("lower", "higher")}:
@@ -107,7 +119,7 @@ def declares(case: TaskCase) -> str:
 
 @SUITE.check("a loss is a scalar sum with a gradient")
 def loss_is_a_sum(case: TaskCase) -> None:
-    """``total`` and all ``sums`` are scalars, ``total`` with a gradient; ``targets`` is what ``count`` said before."""
+    """``total`` and ``sums`` are scalars, only ``total`` has a gradient; ``targets`` is what ``count`` said before."""
     task, batch = case.make(), case.batch([0, 5, 9])
     loss = task.loss(case.model, batch)
     if loss.total.ndim or not loss.total.requires_grad:
@@ -118,6 +130,8 @@ def loss_is_a_sum(case: TaskCase) -> None:
     for name, value in loss.sums.items():
         if not isinstance(value, Tensor) or value.ndim:
             raise Failed(f"{name} in sums must be a scalar tensor")
+        if value.requires_grad:
+            raise Failed(f"{name} in sums has a gradient, which keeps the graph of every micro-batch; detach it")
     if int(loss.sums["targets"]) != task.count(batch):
         raise Failed(f"count says {task.count(batch)} targets before the pass, sums {int(loss.sums['targets'])} after")
 

@@ -23,7 +23,7 @@ class Variant:
 
 
 def variants(component: type[Part], accepts: Callable[[Mapping[str, Any]], bool]) -> list[Variant]:
-    """The defaults, then every other value of each knob that is a choice or a switch, and fewer key/value heads.
+    """The defaults, then each other value of a knob that is a choice or a switch, fewer key/value heads, a window.
 
     Args:
         component: the class.
@@ -37,6 +37,8 @@ def _changes(component: type[Part]) -> Iterator[tuple[str, Any]]:
     for knob in knobs(component.Config):
         if knob.name == "kv_heads":
             yield from (("kv_heads", count) for count in (1, 2))
+        elif knob.name == "window" and knob.type is int:
+            yield "window", 3  # within reach of the kit's short inputs, whatever the default
         elif knob.type is bool:
             yield knob.name, not knob.default
         elif typing.get_origin(knob.type) is Literal:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from zoo.errors import UserError
 from zoo.recipe import Change, Recipe, load_recipe
+from zoo.recipe.node import Origin
+from zoo.recipe.source import read_text
 from zoo.training.checkpoint import KEY, Checkpoints, read_checkpoint
 from zoo.training.job import Job
 from zoo.training.run import RunFolder
@@ -34,6 +36,8 @@ FREE = (
 )
 """What may differ between a run and its continuation: where it runs, how long, and what is written when."""
 
+_SHOWN = 5
+
 
 def find_start(job: Job, folder: RunFolder) -> Path | None:
     """The newest checkpoint of a run that a job may continue; ``None`` if it had written none yet.
@@ -48,28 +52,39 @@ def find_start(job: Job, folder: RunFolder) -> Path | None:
             where=str(folder.path),
             fix="give the folder of a run, or leave out --resume",
         )
-    old = load_recipe(folder.recipe, registry=job.recipe.registry)
-    _check_changes(old.diff(job.recipe), folder)
+    found = Checkpoints(folder.checkpoints, job.recipe.training.keep).newest()
+    path, damaged = found or (None, [])
+    saved = read_checkpoint(path)[KEY] if path else None
+    if path and saved:  # its recipe made the weights; the folder's may have been edited since
+        old = _recipe_of(path, saved["recipe"], job.recipe)
+    else:
+        old = load_recipe(folder.recipe, registry=job.recipe.registry)
+    _check_changes(old.diff(job.recipe), job.recipe)
     _check_data(job, folder)
     _check_components(job.recipe, folder)
-    found = Checkpoints(folder.checkpoints, job.recipe.training.keep).newest()
-    if found is None:
-        logger.warning("no checkpoint yet: starting at step 0")
-        return None
-    path, damaged = found
     for line in damaged:
         logger.warning("%s; taking an older one", line)
-    _check_steps(job.recipe, int(read_checkpoint(path)[KEY]["step"]), folder)
+    if saved:
+        _check_steps(job.recipe, int(saved["step"]), folder)
+    else:
+        logger.warning("no checkpoint yet: starting at step 0")
     return path
 
 
-def _check_changes(changes: list[Change], folder: RunFolder) -> None:
+def _recipe_of(path: Path, text: str, new: Recipe) -> Recipe:
+    """The recipe that a checkpoint carries, with the components that the new one finds: plugins may have moved."""
+    tree = read_text(text, lambda line, written: Origin("recipe", path, line, written)).plain()
+    return Recipe.from_dict({**tree, "plugins": new.tree["plugins"]}, registry=new.registry, name=path.stem)
+
+
+def _check_changes(changes: list[Change], recipe: Recipe) -> None:
     refused = [change for change in changes if not _is_free(change)]
     if refused:
-        listed = "; ".join(f"{path}: {old} -> {new}" for path, old, new in refused)
+        listed = "; ".join(f"{path}: {old} -> {new}" for path, old, new in refused[:_SHOWN])
+        more = f"; and {len(refused) - _SHOWN} more" if len(refused) > _SHOWN else ""
         raise UserError(
-            f"the recipe isn't the one that the run began with: {listed}",
-            where=str(folder.recipe),
+            f"the recipe isn't the one that the run began with: {listed}{more}",
+            where=recipe.where(refused[0].path),
             fix="take the changes back, or start a new run; "
             f"only these may change, and max_steps only grow: {', '.join(FREE)}",
         )

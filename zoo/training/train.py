@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,15 @@ from zoo.training.job import Job, build_job
 from zoo.training.module import TrainingModule
 from zoo.training.resume import find_start
 from zoo.training.run import RunFolder, claim_run
-from zoo.training.trainer import RunLog, check_loggers, contained, make_strategy, make_trainer
+from zoo.training.trainer import (
+    RunLog,
+    awaited,
+    check_loggers,
+    check_nodes,
+    contained,
+    make_strategy,
+    make_trainer,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +65,8 @@ def train(recipe: Recipe, run: str | Path | None = None, resume: bool = False) -
         if resume:
             assert run is not None
             start = find_start(job, RunFolder(Path(run)))
+        if line := awaited(trainer):
+            print(line, file=sys.stderr, flush=True)
         if not trainer.is_global_zero:
             _follow(job, trainer, start)
         with _opened(recipe, run, resume) as folder:
@@ -69,6 +80,7 @@ def _check(recipe: Recipe) -> None:
     build_optimizer(recipe)
     build_schedule(recipe)
     check_loggers(recipe)
+    check_nodes(recipe)
     make_strategy(recipe)
 
 

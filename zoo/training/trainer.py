@@ -13,6 +13,12 @@ from typing import Any
 
 import lightning
 import torch.distributed
+from lightning.fabric.plugins.environments import (
+    LSFEnvironment,
+    MPIEnvironment,
+    SLURMEnvironment,
+    TorchElasticEnvironment,
+)
 from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -20,6 +26,11 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 from zoo.errors import UserError
 from zoo.recipe import Recipe
 from zoo.training.checkpoint import AtomicCheckpointIO
+
+MEETING = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
+"""Environment variables by which nodes find each other where no cluster manager tells them."""
+
+_MANAGERS = (TorchElasticEnvironment, SLURMEnvironment, LSFEnvironment, MPIEnvironment)
 
 _LIGHTNINGS = ("lightning", "lightning.pytorch", "lightning.fabric")
 """Loggers that write to standard error if nobody else had a handler when Lightning was imported."""
@@ -29,8 +40,9 @@ def make_trainer(recipe: Recipe, callbacks: Sequence[lightning.Callback]) -> lig
     """A Trainer that runs ``trainer.max_steps`` batches; validation, checkpoints and metrics are the callbacks' work.
 
     Raises:
-        UserError: a strategy or devices that this machine or version doesn't have.
+        UserError: a strategy or devices that this machine or version doesn't have, nodes that can't meet.
     """
+    check_nodes(recipe)
     arguments = {name: value for name, value in recipe.trainer.items() if name not in ("strategy", "max_steps")}
     strategy = make_strategy(recipe)
     try:
@@ -56,6 +68,33 @@ def make_trainer(recipe: Recipe, callbacks: Sequence[lightning.Callback]) -> lig
             where=recipe.where("trainer"),
             fix="change trainer.accelerator, devices, precision or strategy",
         ) from error
+
+
+def check_nodes(recipe: Recipe) -> None:
+    """Refuse several nodes where nothing says how they meet; Lightning would wait for the others, and say nothing.
+
+    Raises:
+        UserError: names the environment variables that are missing.
+    """
+    nodes = recipe.trainer["num_nodes"]
+    if nodes < 2 or any(manager.detect() for manager in _MANAGERS):
+        return
+    if missing := [name for name in MEETING if name not in os.environ]:
+        raise UserError(
+            f"{nodes} nodes are to meet, and the environment doesn't say where: it lacks {', '.join(missing)}",
+            where=recipe.where("trainer.num_nodes"),
+            fix="start it by torchrun or Slurm, or on each node with the first one's MASTER_ADDR, a free MASTER_PORT "
+            f"there, and NODE_RANK from 0 to {nodes - 1}; or set trainer.num_nodes=1",
+        )
+
+
+def awaited(trainer: lightning.Trainer) -> str | None:
+    """What a run of several nodes waits for before it begins, as a line for the first process of each."""
+    environment = getattr(trainer.strategy, "cluster_environment", None)
+    if trainer.num_nodes < 2 or environment is None or environment.local_rank():
+        return None
+    place = f"{environment.main_address}:{environment.main_port}"
+    return f"node {environment.node_rank()} of {trainer.num_nodes} (from 0): waiting for the others at {place}"
 
 
 def make_strategy(recipe: Recipe) -> Strategy | str:

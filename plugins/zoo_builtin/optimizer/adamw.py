@@ -11,6 +11,7 @@ numbers of state a parameter.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable
 from typing import final
 
@@ -36,6 +37,13 @@ class AdamW(Optimizer):
         """Added to the root of the average square."""
         fused: bool | None = None
         """One kernel for the whole step; null means wherever torch has it for the parameters."""
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            if not all(0 <= rate < 1 for rate in self.betas):
+                raise ValueError(f"betas are {list(self.betas)}; each must be from 0 to below 1")
+            if not 0 <= self.eps < math.inf:
+                raise ValueError(f"eps is {self.eps}; it must be a finite number of at least 0")
 
     def make(self, parameters: Iterable[tuple[str, nn.Parameter]]) -> torch.optim.Optimizer:
         """The torch optimizer over named parameters."""
