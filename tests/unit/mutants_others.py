@@ -10,15 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from zoo.contracts.architecture import Output
+from zoo.contracts.architecture import Architecture, Output
 from zoo.contracts.feed_forward import FeedForward
 from zoo.contracts.norm import Norm
 from zoo.contracts.position import Position
 from zoo.contracts.residual import Residual
+from zoo.contracts.weights import Match
 from zoo.testing.templates import (
     architecture,
     data,
+    embedding,
     feed_forward,
+    head,
     norm,
     optimizer,
     position,
@@ -26,6 +29,7 @@ from zoo.testing.templates import (
     schedule,
     task,
     tokenizer,
+    weights,
 )
 
 
@@ -180,7 +184,7 @@ class NoEpsilon(norm.Mine):
 class StreamDropped(residual.Mine):
     def forward(self, x_BTD: Tensor, branches: Sequence[Any]) -> Tensor:
         for norm_layer, branch in zip(self.norms, branches, strict=True):
-            x_BTD = self.gain.sum() + branch(norm_layer(x_BTD))
+            x_BTD = self.carry.sum() + branch(norm_layer(x_BTD))
         return x_BTD
 
 
@@ -221,15 +225,62 @@ class OneGeneratorForAll(architecture.Mine):
 class TiedByAName(architecture.Mine):
     def __init__(self, config: Any, **parts: Any) -> None:
         super().__init__(config, **parts)
-        self.scores.weight = self.tokens.weight
+        self.again = self.embedding
 
 
 class HistoryForgotten(architecture.Mine):
     """Keys are cached; positions and padding start again with each call."""
 
-    def forward(self, ids_BT: Tensor, *, cache: Any = None, positions_BTA: Any = None, **others: Any) -> Output:
-        tokens = ids_BT.shape[1]
-        return super().forward(ids_BT, cache=cache, positions_BTA=torch.arange(tokens)[None, :, None], **others)
+    def forward(self, inputs: Tensor, *, cache: Any = None, positions_BTA: Any = None, **others: Any) -> Output:
+        tokens = inputs.shape[1]
+        return super().forward(inputs, cache=cache, positions_BTA=torch.arange(tokens)[None, :, None], **others)
+
+
+class RowsShareATable(embedding.Mine):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return super().forward(inputs) - super().forward(inputs).mean(0, keepdim=True)
+
+
+class EverywhereNowhere(embedding.Mine):
+    def positions(self, inputs: Tensor, axes: int) -> Tensor | None:
+        return None if axes == 2 else torch.full((1, inputs.shape[1], 1), -1)
+
+
+class GridUnsaid(embedding.Mine):
+    def positions(self, inputs: Tensor, axes: int) -> Tensor | None:
+        return None if axes == 1 else torch.zeros(1, inputs.shape[1], 2, dtype=torch.int64)
+
+
+class TableTransposed(embedding.Mine):
+    @property
+    def table(self) -> Tensor:
+        return self.tokens.weight.T
+
+
+class StatesForgotten(head.Mine):
+    def states(self, hidden: Tensor) -> Tensor:
+        return hidden / 2
+
+    def forward(self, hidden_BTD: Tensor, valid_BT: Tensor | None = None) -> Tensor:
+        return hidden_BTD @ self.weight.T
+
+
+class PaddingCounts(head.Mine):
+    def forward(self, hidden_BTD: Tensor, valid_BT: Tensor | None = None) -> Tensor:
+        return super().forward(hidden_BTD.mean(1))
+
+
+class SwapsTensors(weights.Mine):
+    def matches(self, model: Architecture) -> Any:
+        made = list(super().matches(model))
+        one, other = (i for i, match in enumerate(made) if ".query.weight" in match.theirs)
+        made[one], made[other] = Match(made[one].theirs, made[one].ours * 2), made[other]
+        return made
+
+
+class TakesLeftovers(weights.Mine):
+    def ignored(self, name: str) -> bool:
+        return not name.startswith("model.")
 
 
 class SpecialText(tokenizer.Mine):
@@ -285,6 +336,12 @@ class MeanNotSum(task.Mine):
     def loss(self, model: Any, batch: Any) -> Any:
         loss = super().loss(model, batch)
         return loss._replace(total=loss.total / loss.sums["targets"].clamp(min=1))
+
+
+class SumsWithGraph(task.Mine):
+    def loss(self, model: Any, batch: Any) -> Any:
+        loss = super().loss(model, batch)
+        return loss._replace(sums={**loss.sums, "loss": loss.total})
 
 
 class NanWithoutTargets(task.Mine):

@@ -51,6 +51,9 @@ CAUGHT: list[tuple[type[Any], str]] = [
     (attention.TwoNames, "state dict round trip"),
     (attention.NoInitialValues, "initial values follow from the seed"),
     (attention.UnseededInitialValues, "initial values follow from the seed"),
+    (attention.KernelInNameOnly, "each kernel is a path of its own"),
+    (attention.UntypedKnob, "every knob has a type, a default and a docstring"),
+    (attention.UntypedDefault, "every knob has a type, a default and a docstring"),
     (attention.UndocumentedKnob, "every knob has a type, a default and a docstring"),
     (attention.OwnDevice, "runs on the meta device"),
     (attention.HalfPrecisionScores, "bfloat16 within its rounding"),
@@ -86,6 +89,14 @@ CAUGHT: list[tuple[type[Any], str]] = [
     (others.OneGeneratorForAll, "models that share parts begin equal"),
     (others.TiedByAName, "safetensors round trip, ties kept"),
     (others.HistoryForgotten, "cache = full pass"),
+    (others.RowsShareATable, "rows apart, and other inputs make other vectors"),
+    (others.EverywhereNowhere, "says where its tokens stand"),
+    (others.GridUnsaid, "says where its tokens stand"),
+    (others.TableTransposed, "its table, where it has one, is (V, D)"),
+    (others.StatesForgotten, "scores of tokens are states times weight, plus bias"),
+    (others.PaddingCounts, "padding changes no score of a token"),
+    (others.SwapsTensors, "there and back, every tensor once"),
+    (others.TakesLeftovers, "a tensor missing, left over or of another shape is refused and nothing is filled"),
     (others.SpecialText, "special tokens have no text, and no text is special"),
     (others.StripsSpaces, "text comes back exactly"),
     (others.ReplacesSilently, "half a character is refused or replaced, not a crash"),
@@ -95,6 +106,7 @@ CAUGHT: list[tuple[type[Any], str]] = [
     (others.PartsOverlap, "parts are disjoint"),
     (others.TargetsInEmptyRows, "an empty row has no target"),
     (others.MeanNotSum, "losses add up over rows"),
+    (others.SumsWithGraph, "a loss is a scalar sum with a gradient"),
     (others.NanWithoutTargets, "a batch without any target has loss 0 and gradient 0"),
     (others.NanMetric, "metrics from sums"),
     (others.CountsItsCalls, "a pure function of the step"),
@@ -128,6 +140,18 @@ def test_a_mask_that_is_forgotten_altogether_stops_everything() -> None:
     assert report[0].status == "failed"
     assert "never asked for the mask" in report[0].message
     assert {finding.status for finding in report[1:]} == {"skipped"}
+
+
+@pytest.mark.parametrize(
+    ("mutant", "name", "told"),
+    [
+        (attention.UntypedKnob, "every knob has a type, a default and a docstring", "Config.gain has no type"),
+        (attention.KernelInNameOnly, "each kernel is a path of its own", "kernels declares sdpa, which does the same"),
+        (others.SumsWithGraph, "a loss is a scalar sum with a gradient", "loss in sums has a gradient"),
+    ],
+)
+def test_a_fault_is_named(mutant: type[Any], name: str, told: str) -> None:
+    assert told in status(examine(mutant), name)[1]
 
 
 @pytest.mark.parametrize("kind", sorted({examine(mutant).suite.kind for mutant, _ in CAUGHT}))

@@ -111,11 +111,16 @@ class Architecture(Part, nn.Module, ABC):
     def initialize(self, seed: int) -> None:
         """Fill all parameters, each from (seed, its own name): parts that two models share start equal."""
 
+    @property
+    def max_source(self) -> int | None:
+        """Most tokens of a source, where there is one and the positions of its encoder have a bound."""
+        return None
+
     def encode(self, **context: Tensor) -> Tensor:
         """(B, S, D) what the encoder makes of a source, in a model that offers ``cross``."""
         raise ValueError(f"{type(self).__name__} has no encoder of its own")
 
     def context(self, batch: int, length: int, generator: torch.Generator | None = None) -> dict[str, Tensor]:
-        """Random values, on the CPU, of what ``forward`` must be given beside ``inputs``: an encoder-decoder's source."""
+        """Random values on the CPU of what ``forward`` needs beside ``inputs``: the source of an encoder-decoder."""
         del batch, length, generator
         return {}

@@ -41,7 +41,9 @@ def optimizer_bytes(model: nn.Module, optimizer: Optimizer) -> int | None:
 
 
 def activation_bytes(model: Architecture, inputs: Tensor, context: Mapping[str, Tensor]) -> int:
-    """Bytes that a forward pass and a cross-entropy, or the sum of other scores, keep for the backward pass, each storage counted once.
+    """Bytes that a forward pass and a loss keep for the backward pass, each storage counted once.
+
+    The loss is a cross-entropy where the head scores tokens, else a sum of squared scores.
 
     Fused attention keeps what a flash kernel keeps: queries, keys, values, the output and a number per row.
     """

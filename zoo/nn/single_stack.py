@@ -57,6 +57,8 @@ class SingleStack(Architecture):
         """Probability of dropping an embedding, an attention weight or a branch's output element."""
         embedding_norm: bool = False
         """Whether embeddings with their positions are normalized before the first block."""
+        final_norm: bool | None = None
+        """Whether a norm ends the stack; null leaves it to the residual arrangement."""
 
     def __init__(
         self,
@@ -77,7 +79,7 @@ class SingleStack(Architecture):
             dim=config.dim,
             heads=config.heads,
             layers=config.layers,
-            length=self.embedding.length or config.max_length,
+            length=self.embedding.places or config.max_length,
             causal=self.causal,
             grid=self.embedding.grid,
             dropout=config.dropout,
@@ -87,6 +89,7 @@ class SingleStack(Architecture):
             norm=norm,
             residual=residual,
             embedding_norm=config.embedding_norm,
+            final_norm=config.final_norm,
         )
         self.head = head(dim=config.dim, sizes=sizes, embedding=self.embedding, norm=norm)
 
@@ -125,7 +128,7 @@ class SingleStack(Architecture):
         return iter(self.stack.blocks)
 
     def initialize(self, seed: int) -> None:
-        """Normal, deviation 0.02; with ``small_branches`` the last layer of each branch smaller by 1 / sqrt(2 layers)."""
+        """Normal, deviation 0.02; with ``small_branches`` a branch's last layer has it divided by sqrt(2 layers)."""
         initialize(
             self, seed, std=0.02, branch_std=0.02 / (2 * self.config.layers) ** 0.5 if self.small_branches else 0.02
         )

@@ -13,7 +13,8 @@ from zoo.config import knobs
 from zoo.contracts.architecture import Architecture
 from zoo.contracts.values.capabilities import WORDS
 from zoo.registry import Registry
-from zoo.testing.model import ModelCase, ModelSubject, model_suite
+from zoo.testing.model import model_suite
+from zoo.testing.model_case import ModelCase, ModelSubject
 from zoo.testing.modules import documented_config
 from zoo.testing.numbers import agree
 from zoo.testing.suite import Failed, Skipped

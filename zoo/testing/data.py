@@ -21,6 +21,7 @@ from zoo.testing.suite import Check, Failed, Skipped, Suite
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 _ROWS = 8
 _COMPARED = 2048
+_ANSWERS = ("targets", "labels")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,7 +124,7 @@ def pure(case: DataCase) -> None:
     for what, data in (("a second time", None), ("by another object", other)):
         _check_equal(case.batch(samples, epoch=1, seed=3, data=data), want, f"the same batch {what}")
     alone = case.batch(samples[2:3], epoch=1, seed=3)
-    _check_equal(alone, {name: tensor[2:3] for name, tensor in want.items()}, "sample 2 of a batch, alone")
+    _check_equal(_unpadded(alone, 0), _unpadded(want, 2), "sample 2 of a batch, alone")
 
 
 def _check_equal(got: dict[str, Tensor], want: dict[str, Tensor], what: str) -> None:
@@ -132,6 +133,37 @@ def _check_equal(got: dict[str, Tensor], want: dict[str, Tensor], what: str) -> 
     for name, tensor in want.items():
         if not torch.equal(got[name], tensor):
             raise Failed(f"{what} has another {name}")
+
+
+def _unpadded(batch: dict[str, Tensor], row: int) -> dict[str, Tensor]:
+    """A row of a batch without the padding that ``valid`` and ``source_valid`` show."""
+    masks = {name: batch[_mask_of(name)][row] for name in batch if _mask_of(name) in batch and batch[name].ndim > 1}
+    return {name: tensor[row][masks[name]] if name in masks else tensor[row] for name, tensor in batch.items()}
+
+
+def _mask_of(name: str) -> str:
+    return "source_valid" if name.startswith("source") else "valid"
+
+
+@SUITE.check("padding is on the right, and lengths are told")
+def padding(case: DataCase) -> None:
+    """What isn't valid follows what is and has no target; where rows differ in width, each has a length."""
+    batch = case.batch(case.some())
+    for name in batch.keys() & {"valid", "source_valid"}:
+        mask = batch[name]
+        if mask.dtype != torch.bool or bool((mask[:, 1:] & ~mask[:, :-1]).any()):
+            raise Failed(f"{name} isn't True on the left and False on the right of each row")
+        if not bool(mask[:, 0].all()):
+            raise Failed(f"{name} has a row with nothing valid, and it is no empty row")
+    if "targets" in batch and "valid" in batch and bool((batch["targets"][~batch["valid"]] != -100).any()):
+        raise Failed("targets has targets where there is padding")
+    lengths = case.data.lengths(case.split)
+    if lengths is None:
+        for sample in case.some():
+            if any(tensor.shape[1:] != batch[name].shape[1:] for name, tensor in case.batch([sample]).items()):
+                raise Failed(f"sample {sample} alone has another width, but lengths() is None")
+    elif lengths.shape != (case.size,) or lengths.dtype.kind not in "iu" or lengths.min() < 1:
+        raise Failed(f"lengths() is {lengths.shape} {lengths.dtype}; it should hold {case.size} whole numbers from 1")
 
 
 @SUITE.check("no global random state")
@@ -154,16 +186,36 @@ def ids_fit(case: DataCase) -> None:
     """Token ids are below ``vocab_size``, sequences no longer than ``max_length``; -100 is the only negative number."""
     about = case.data.describe()
     batch = case.batch(case.some())
-    for name in ("ids", "targets"):
+    for name in ("ids", "targets", "source"):
         if name not in batch or about.vocab_size is None:
             continue
         if int(batch[name].max()) >= about.vocab_size:
             raise Failed(f"{name} has {int(batch[name].max())}, the vocabulary is said to have {about.vocab_size}")
         lowest = int(batch[name].min())
-        if lowest < 0 and (name == "ids" or set(batch[name][batch[name] < 0].tolist()) != {-100}):
+        if lowest < 0 and (name != "targets" or set(batch[name][batch[name] < 0].tolist()) != {-100}):
             raise Failed(f"{name} has {lowest}")
         if about.max_length is not None and batch[name].shape[1] > about.max_length:
             raise Failed(f"{name} has {batch[name].shape[1]} tokens, max_length is said to be {about.max_length}")
+
+
+@SUITE.check("images and labels fit the sizes it tells")
+def images_fit(case: DataCase) -> None:
+    """Images are float32 of the size and channels it tells, labels are classes; both sizes are told."""
+    about = case.data.describe()
+    batch = case.batch(case.some())
+    if not {"images", "labels"} & batch.keys():
+        raise Skipped("batches hold neither images nor labels")
+    if "images" in batch:
+        told, shape = (about.channels, *(about.image_size or ())), tuple(batch["images"].shape[1:])
+        if shape != told or batch["images"].dtype != torch.float32 or not batch["images"].isfinite().all():
+            raise Failed(f"images are {shape} {batch['images'].dtype}, channels and image_size are said to be {told}")
+    if "labels" in batch:
+        lowest, highest = int(batch["labels"].min()), int(batch["labels"].max())
+        names = case.data.labels()
+        if about.classes is None or lowest < 0 or highest >= about.classes:
+            raise Failed(f"labels are {lowest} to {highest}, the number of classes is said to be {about.classes}")
+        if names is not None and (len(names), len(set(names))) != (about.classes, about.classes):
+            raise Failed(f"{about.classes} classes have {len(names)} names: {', '.join(names)}")
 
 
 @SUITE.check("an empty row has no target")
@@ -171,11 +223,13 @@ def empty_rows(case: DataCase) -> None:
     """Sample -1 fills a row up: same shapes, nothing to predict, the rows beside it unchanged."""
     samples = case.some()[:2]
     want, got = case.batch(samples), case.batch([samples[0], -1])
-    for name, tensor in got.items():
-        if tensor.shape != want[name].shape or not torch.equal(tensor[0], want[name][0]):
-            raise Failed(f"{name} of the row beside an empty one is another")
-    if "targets" in got and bool((got["targets"][1] != -100).any()):
-        raise Failed("an empty row has targets")
+    _check_equal(_unpadded(got, 0), _unpadded(want, 0), "the row beside an empty one")
+    for name in got.keys() & {"valid", "source_valid"}:
+        if bool(got[name][1].any()):
+            raise Failed(f"an empty row has something {name}")
+    for name in got.keys() & set(_ANSWERS):
+        if bool((got[name][1] != -100).any()):
+            raise Failed(f"an empty row has {name}")
 
 
 @SUITE.check("parts are disjoint")
@@ -195,9 +249,9 @@ def _row_hashes(case: DataCase) -> set[bytes]:
     chosen = np.unique(np.linspace(0, case.size - 1, min(case.size, _COMPARED)).astype(np.int64))
     for samples in np.array_split(chosen, -(-len(chosen) // 128)):
         batch = case.batch(samples.tolist())
-        content = [batch[name].contiguous().numpy() for name in sorted(batch) if name != "targets"]
         for row in range(len(samples)):
-            hashes.add(hashlib.sha256(b"".join(values[row].tobytes() for values in content)).digest())
+            content = [value for name, value in sorted(_unpadded(batch, row).items()) if name not in _ANSWERS]
+            hashes.add(hashlib.sha256(b"".join(value.contiguous().numpy().tobytes() for value in content)).digest())
     return hashes
 
 

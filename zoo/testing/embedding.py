@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from zoo.contracts.data import Description
 from zoo.contracts.values.capabilities import WORDS_OF_MODELS
@@ -76,7 +76,7 @@ class EmbeddingSubject:
         return True
 
 
-SUITE: Suite[EmbeddingCase] = Suite("embedding", EmbeddingSubject)
+SUITE = Suite("embedding", EmbeddingSubject)
 
 
 @SUITE.check("gives finite (B, T, D)")
@@ -139,7 +139,9 @@ def known_words(case: EmbeddingCase) -> str:
     offers, takes = case.component.offers, case.component.takes
     known = {field.name for field in dataclasses.fields(Description)}
     if offers - WORDS_OF_MODELS.keys() or takes - known:
-        raise Failed(f"offers {sorted(offers)} and takes {sorted(takes)}; known are {sorted(WORDS_OF_MODELS)}, {sorted(known)}")
+        raise Failed(
+            f"offers {sorted(offers)} and takes {sorted(takes)}; known are {sorted(WORDS_OF_MODELS)}, {sorted(known)}"
+        )
     config = case.component.Config()
     case.component(config, dim=DIM, sizes=case.component.smallest(config))
     return f"offers {', '.join(sorted(offers))}"

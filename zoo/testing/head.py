@@ -57,9 +57,13 @@ class HeadCase(ModuleCase):
         raise errors[-1]
 
     def run(self, module: Any, x_BTD: Tensor) -> Tensor:
-        """Scores; behind the tokens in front, of which there must be some, or none at all."""
+        """Scores, all that the head has; behind the tokens in front, of which there must be some, or none at all."""
         front_BTD = x_BTD[:, :1].expand(-1, module.embedding.extra, -1)
-        return module(torch.cat([front_BTD, x_BTD], 1))
+        hidden_BTD = torch.cat([front_BTD, x_BTD], 1)
+        scores = module(hidden_BTD)
+        if "order_scores" not in self.component.offers:
+            return scores
+        return torch.cat([scores.flatten(1), module.head.order_scores(hidden_BTD)], 1)
 
 
 def _norm(*, dim: int) -> nn.Module:

@@ -6,8 +6,7 @@ Dimension legend: B batch, T tokens, D width, V vocabulary.
 from __future__ import annotations
 
 import copy
-import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import safetensors.torch
@@ -15,96 +14,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from zoo.contracts.architecture import Architecture, Output
+from zoo.contracts.architecture import Architecture
 from zoo.contracts.head import TokenHead
 from zoo.contracts.values.cache import Cache
 from zoo.contracts.values.mask import Mask
-from zoo.initialization import generator_for
 from zoo.nn.patches import to_images, to_patches
 from zoo.testing.masks import describe, padding, plain
+from zoo.testing.model_case import ModelCase
 from zoo.testing.modules import trainable
 from zoo.testing.numbers import agree, differ, finite, within_rounding
 from zoo.testing.suite import Check, Failed, Skipped, Subject, Suite
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ModelCase:
-    """One model, made anew as often as a check wants it.
-
-    Attributes:
-        build: makes the model on a device, with its initial values on any but ``meta``.
-        tokens: length T.
-        seed: everything random follows from it.
-    """
-
-    build: Callable[[str], Architecture]
-    tokens: int
-    seed: int
-
-    @property
-    def label(self) -> str:
-        """``T=5``."""
-        return f"T={self.tokens}"
-
-    def make(self, *, training: bool = False) -> Architecture:
-        """The model in float64, its initial values moved a little so that none of them is 0 or 1."""
-        model = self.build("cpu").double().train(training)
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                generator = generator_for(self.seed, f"scatter/{name}")
-                parameter.add_(torch.randn(parameter.shape, generator=generator).to(parameter), alpha=0.03)
-        return model
-
-    def inputs(self, model: Architecture, batch: int = 2, *, salt: int = 0) -> Tensor:
-        """Random tokens (B, T), or images."""
-        generator = torch.Generator().manual_seed(self.seed * 1000 + salt)
-        return model.embedding.example(batch, self.tokens, generator)
-
-    def hidden(
-        self, model: Architecture, inputs: Tensor, mask: Mask | None = None, cache: Cache | None = None
-    ) -> Output:
-        """Hidden states; what a forward pass needs beside its inputs is the same in every row."""
-        generator = torch.Generator().manual_seed(self.seed)
-        if inputs.is_floating_point():
-            inputs = inputs.to(next(model.parameters()).dtype)
-        context = {name: value.to(inputs.device) for name, value in model.context(len(inputs), 4, generator).items()}
-        return model(inputs, mask=mask, cache=cache, **context)
-
-    def run(self, model: Architecture, inputs: Tensor, mask: Mask | None = None, cache: Cache | None = None) -> Tensor:
-        """(B, T, V) scores of a head that scores tokens, else (B, T, D) hidden states."""
-        hidden_BTD = self.hidden(model, inputs, mask, cache).hidden
-        return model.head(hidden_BTD) if isinstance(model.head, TokenHead) else hidden_BTD
-
-    def chunks(self, model: Architecture, inputs: Tensor, sizes: Sequence[int], cache: Cache, *first: Mask) -> Tensor:
-        """(B, T, V) piece by piece through a cache; the first piece may have a mask of its own."""
-        scores = []
-        with torch.no_grad():
-            for index, piece_BT in enumerate(inputs.split(list(sizes), 1)):
-                scores.append(self.run(model, piece_BT, first[index] if index < len(first) else None, cache))
-        return torch.cat(scores, 1)
-
-
-class ModelSubject:
-    """A model under examination.
-
-    Args:
-        build: makes the model on a device.
-        offers: words that its class offers.
-        seed: everything random follows from it.
-    """
-
-    def __init__(self, build: Callable[[str], Architecture], offers: frozenset[str], *, seed: int = 0) -> None:
-        self.build, self._offers, self.seed = build, offers, seed
-
-    @property
-    def offers(self) -> frozenset[str]:
-        """Words that the class offers."""
-        return self._offers
-
-    def cases(self, check: Check) -> Iterator[ModelCase]:
-        """One token, and five."""
-        for tokens in check.tokens or (1, 5):
-            yield ModelCase(build=self.build, tokens=tokens, seed=self.seed)
 
 
 def _runs(case: ModelCase) -> str:
@@ -117,7 +36,7 @@ def _runs(case: ModelCase) -> str:
     if isinstance(model.head, TokenHead):
         if hidden_BTD.shape != (2, case.tokens, model.head.weight.shape[1]):
             raise Failed(
-                f"hidden states have shape {tuple(hidden_BTD.shape)}, the head's weight {tuple(model.head.weight.shape)}"
+                f"hidden states are {tuple(hidden_BTD.shape)}, the head's weight {tuple(model.head.weight.shape)}"
             )
         by_weight_BTV = nn.functional.linear(model.head.states(hidden_BTD), model.head.weight, model.head.bias)
         agree(scores, by_weight_BTV, "head(hidden) against its states, weight and bias")

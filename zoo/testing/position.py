@@ -29,6 +29,8 @@ from zoo.testing.templates.attention import Mine as PlainAttention
 
 _HEADS, _SIZE = 4, 4
 _FAR = (0, 1, 255, 256, 257, 511, 1000, 2047, 4094, 4095)
+_FAR_ON_GRID = (0, 1, 2, 63, 64, 128, 255, 256, 257, 258)
+_GRID = (16, 16)
 _MASKS = (Mask(causal=True), Mask())
 
 
@@ -64,6 +66,10 @@ class PositionCase(ModuleCase):
         )
         return torch.stack(axes, -1)[None]
 
+    def bounded(self, bound: int) -> Any:
+        """The scheme for positions below a bound, on each axis."""
+        return self.make(length=bound) if self.component.axes == 1 else self.make(grid=(bound, bound))
+
     def attention(self, x_BTD: Tensor) -> PlainAttention:
         """The plain attention that the scheme is looked at through, in the input's dtype and on its device."""
         key = (x_BTD.dtype, x_BTD.device)
@@ -84,20 +90,21 @@ class PositionCase(ModuleCase):
 
 
 class PositionSubject(ModuleSubject):
-    """A position scheme, for 4 heads of size 4 and at most 64 positions."""
+    """A position scheme, for 4 heads of size 4 and at most 64 positions, or a grid of 16 x 16."""
 
     case = PositionCase
 
     @property
     def offers(self) -> frozenset[str]:
-        """The methods that it overrides, and whether its positions count tokens (one axis)."""
+        """The methods that it overrides, and whether its positions count tokens or stand on a grid."""
         words = {word for word in ("embed", "rotate", "bias") if self.component.acts(word)}
-        return frozenset(words | ({"acts"} if words else set()) | ({"text"} if self.component.axes == 1 else set()))
+        return frozenset(words | ({"acts"} if words else set()) | {"text" if self.component.axes == 1 else "grid"})
 
     @functools.cached_property
     def parent(self) -> Mapping[str, Any]:
-        """Sizes of heads and the bound."""
-        return {"dim": DIM, "heads": _HEADS, "size": _SIZE, "length": 64}
+        """Sizes of heads, the bounds, and that queries see both sides."""
+        grid = _GRID if self.component.axes == 2 else None
+        return {"dim": DIM, "heads": _HEADS, "size": _SIZE, "length": 64, "causal": False, "grid": grid}
 
 
 SUITE = Suite("position", PositionSubject)
@@ -133,6 +140,20 @@ def order_matters(case: PositionCase) -> str:
     shifted = case.run(module, x_BTD, _MASKS[1], at_BTA=at_BTA + 7)
     relative = float((shifted - base).detach().abs().max()) < 1e-9
     return "depends on distances only" if relative else "depends on where a token stands"
+
+
+@SUITE.check("rows are told from columns", "grid", "acts", tokens=(5,))
+def rows_and_columns(case: PositionCase) -> None:
+    """Tokens whose rows and columns are exchanged give another output; so do other rows alone and columns alone."""
+    module, x_BTD, at_BTA = case.make(), case.input(), case.at(0, case.tokens)
+    base = case.run(module, x_BTD, _MASKS[1], at_BTA=at_BTA)
+    differ(
+        case.run(module, x_BTD, _MASKS[1], at_BTA=at_BTA.flip(-1)), base, "rows and columns exchanged change nothing"
+    )
+    for axis in range(case.component.axes):
+        moved_BTA = at_BTA.clone()
+        moved_BTA[..., axis] *= 2
+        differ(case.run(module, x_BTD, _MASKS[1], at_BTA=moved_BTA), base, f"axis {axis} of positions doesn't matter")
 
 
 @SUITE.check("acts by positions, not by slots", tokens=(5,))
@@ -199,11 +220,12 @@ def documents(case: PositionCase) -> None:
 
 @SUITE.check("cache = full pass", tokens=(6,))
 def cached(case: PositionCase) -> None:
-    """Token by token and in chunks; rotated keys are cached at their own positions."""
-    module, x_BTD = case.make(), case.input()
-    want = case.run(module, x_BTD)
-    for sizes in ([1] * 6, [2, 3, 1]):
-        agree(case.chunks(module, x_BTD, sizes, Cache()), want, f"chunks of {sizes} against the full pass")
+    """Token by token and in chunks, made for a causal model and not; rotated keys are cached at their own positions."""
+    for causal in (True, False):
+        module, x_BTD = case.make(causal=causal), case.input()
+        want = case.run(module, x_BTD)
+        for sizes in ([1] * 6, [2, 3, 1]):
+            agree(case.chunks(module, x_BTD, sizes, Cache()), want, f"chunks of {sizes} against the full pass")
 
 
 @SUITE.check("cache of a left-padded batch", "text", tokens=(6,))
@@ -222,34 +244,33 @@ def cached_prompts(case: PositionCase) -> None:
 
 @SUITE.check("precise far out in a bfloat16 model", "acts", tokens=(10,))
 def precise(case: PositionCase) -> None:
-    """Up to position 4,095, tables of a bfloat16 model and under autocast are within 0.001 of float64's."""
-    axes = case.component.axes
-    at_BTA = torch.tensor(_FAR)[None, :, None].expand(-1, -1, axes)
-    low = case.make(length=4096).bfloat16()
-    exact = case.make(length=4096)
+    """Up to position 4,095 (or 258 on a grid), tables of a bfloat16 model and under autocast are within 0.001."""
+    far = _FAR if case.component.axes == 1 else _FAR_ON_GRID
+    at_BTA = torch.tensor(far)[None, :, None].expand(-1, -1, case.component.axes)
+    low, exact = case.bounded(far[-1] + 1).bfloat16(), case.bounded(far[-1] + 1)
     with torch.no_grad():
         for parameter, rounded in zip(exact.parameters(), low.parameters(), strict=True):
             parameter.copy_(rounded)
-    x_BTD = noise(1, len(_FAR), case.width, seed=case.seed, dtype=torch.float32)
+    x_BTD = noise(1, len(far), case.width, seed=case.seed, dtype=torch.float32)
     want = _effects(exact, x_BTD.double(), at_BTA)
-    _check_told_apart(exact, at_BTA)
+    _check_told_apart(exact, at_BTA, far)
     with torch.autocast("cpu", torch.bfloat16):
         under_autocast = _effects(exact.float(), x_BTD, at_BTA)
     for what, got in (("a bfloat16 model", _effects(low, x_BTD, at_BTA)), ("autocast", under_autocast)):
         for name, value in got.items():
             error = ((value.double() - want[name]).abs() / want[name].abs().clamp(min=1)).detach().amax()
             if not float(error) <= 1e-3:
-                raise Failed(f"{name} under {what} is off by {float(error):.3g} within positions {_FAR}")
+                raise Failed(f"{name} under {what} is off by {float(error):.3g} within positions {far}")
 
 
-def _check_told_apart(scheme: Any, at_BTA: Tensor) -> None:
+def _check_told_apart(scheme: Any, at_BTA: Tensor, far: Sequence[int]) -> None:
     """Neighbours far out have effects of their own: phases in half precision give 256 and 257 the same."""
-    same_BTD = noise(1, 1, 16, seed=0).expand(1, len(_FAR), 16)
+    same_BTD = noise(1, 1, 16, seed=0).expand(1, len(far), 16)
     for name, value in _effects(scheme, same_BTD, at_BTA).items():
         by_token = value.transpose(-2, -3).flatten(-2) if name != "embed" else value
-        for first in (_FAR.index(256), _FAR.index(4094)):
-            one, other = (by_token.expand(1, len(_FAR), -1)[:, index] for index in (first, first + 1))
-            differ(one, other, f"{name} can't tell position {_FAR[first]} from {_FAR[first + 1]}")
+        for first in (far.index(256), len(far) - 2):
+            one, other = (by_token.expand(1, len(far), -1)[:, index] for index in (first, first + 1))
+            differ(one, other, f"{name} can't tell position {far[first]} from {far[first + 1]}")
 
 
 def _effects(scheme: Any, x_BTD: Tensor, at_BTA: Tensor) -> dict[str, Tensor]:
@@ -297,8 +318,8 @@ def at_zero(case: PositionCase) -> None:
 
 @SUITE.check("its bound is kept, or it has none", tokens=(3,))
 def bound(case: PositionCase) -> str:
-    """A bounded scheme refuses a position past its length with ValueError; any other goes on past it."""
-    module = case.make(length=8)
+    """A bounded scheme refuses a position past its length or grid with ValueError; any other goes on past it."""
+    module = case.bounded(8)
     for last in (7, 8, 80):
         at_BTA = case.at(0, 3) * 0 + torch.tensor([0, 1, last])[None, :, None]
         if case.component.bounded and last >= 8:
@@ -313,7 +334,7 @@ def _check_refused(case: PositionCase, module: Any, at_BTA: Tensor, last: int) -
         case.run(module, case.input(), at_BTA=at_BTA)
     except ValueError:
         return
-    raise Failed(f"is bounded, and took position {last} with a length of 8; raise ValueError")
+    raise Failed(f"is bounded, and took position {last} with a bound of 8; raise ValueError")
 
 
 @SUITE.check("odd sizes work or are refused", tokens=(3,))

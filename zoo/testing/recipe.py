@@ -9,7 +9,8 @@ from zoo.contracts.architecture import Architecture
 from zoo.contracts.data import Description
 from zoo.errors import UserError
 from zoo.recipe import Recipe
-from zoo.testing.model import ModelSubject, model_suite
+from zoo.testing.model import model_suite
+from zoo.testing.model_case import ModelSubject
 
 _LARGEST = 200_000_000
 _STAND_IN = Description(vocab_size=257, max_length=32, classes=10, image_size=(32, 32), channels=3)

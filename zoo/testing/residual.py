@@ -13,9 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from zoo.initialization import initialize
 from zoo.testing.modules import DIM, MODULE_CHECKS, ModuleCase, ModuleSubject
-from zoo.testing.numbers import agree, differ, finite
+from zoo.testing.numbers import EXACT, agree, differ, finite
 from zoo.testing.suite import Failed, Suite
+from zoo.testing.variants import Variant
 
 
 class _LayerNorm(nn.LayerNorm):
@@ -31,7 +33,7 @@ class ResidualCase(ModuleCase):
 
     def run(self, module: Any, x_BTD: Tensor) -> Tensor:
         """(B, T, D) with two branches that change every vector by itself."""
-        return module(x_BTD, [lambda x: x.tanh().roll(1, -1), lambda x: 0.5 * x.sin()])
+        return _with_factors(module, x_BTD, [1.0, 1.0])
 
 
 class ResidualSubject(ModuleSubject):
@@ -121,6 +123,38 @@ def drops(case: ResidualCase) -> None:
     differ(case.run(module, x_BTD), case.run(module, x_BTD), "a dropout of 0.5 does nothing in training")
     silent = [torch.zeros_like, torch.zeros_like]
     agree(module(x_BTD, silent), module(x_BTD, silent), "two training passes with silent branches", tolerance=0.0)
+
+
+@SUITE.check("layer_scale acts on every branch", tokens=(2,), knobs=False)
+def scales_branches(case: ResidualCase) -> None:
+    """With a LayerScale that begins at 0 all branches are silent; take their outputs by ``contribution``."""
+    module, x_BTD = case.build({"layer_scale": 0.0}), case.input()
+    initialize(module, case.seed, std=0.3, branch_std=0.3)
+    module = module.double()
+    silent_BTD = module(x_BTD, [torch.zeros_like, torch.zeros_like])
+    agree(case.run(module, x_BTD), silent_BTD, "a layer_scale of 0 against silent branches")
+
+
+@SUITE.check("drop_path drops a branch of whole rows", tokens=(2,), knobs=False)
+def drops_paths(case: ResidualCase) -> None:
+    """At 0.5 each row of the last layer has each branch twice or not at all; nothing is dropped in the first."""
+    path = dataclasses.replace(case, variant=Variant({"drop_path": 0.5}))
+    last, x_BTD = path.make(training=True, layer=1), case.input(32)
+    torch.manual_seed(case.seed)
+    got_BTD = case.run(last, x_BTD)
+    fates = [[one, other] for one in (0.0, 2.0) for other in (0.0, 2.0)]
+    whole = torch.stack([_with_factors(last.eval(), x_BTD, fate) for fate in fates])
+    errors = (whole - got_BTD).detach().abs().amax((-1, -2))
+    if float(errors.amin(0).max()) > EXACT * max(1.0, float(whole.detach().abs().max())):
+        raise Failed("with a drop_path of 0.5 a row is neither without a branch nor has it twice")
+    if len(seen := set(errors.argmin(0).tolist())) < 4:
+        raise Failed(f"of 32 rows with a drop_path of 0.5 none had {4 - len(seen)} of the 4 outcomes of two branches")
+    first = path.make(training=True, layer=0)
+    agree(case.run(first, x_BTD), case.run(first.eval(), x_BTD), "drop_path in the first layer", tolerance=0.0)
+
+
+def _with_factors(module: Any, x_BTD: Tensor, factors: list[float]) -> Tensor:
+    return module(x_BTD, [lambda x: factors[0] * x.tanh().roll(1, -1), lambda x: factors[1] * 0.5 * x.sin()])
 
 
 SUITE.include(MODULE_CHECKS)

@@ -57,7 +57,7 @@ class WeightsSubject:
         yield WeightsCase(component=self.component, seed=self.seed)
 
 
-SUITE: Suite[WeightsCase] = Suite("weights", WeightsSubject)
+SUITE = Suite("weights", WeightsSubject)
 
 
 @SUITE.check("there and back, every tensor once")

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, final
+from typing import Any, cast, final
 
 import torch
 from torch import Tensor
 
 from zoo.contracts.architecture import Architecture
 from zoo.contracts.data import Data
+from zoo.contracts.head import TokenHead
 from zoo.contracts.task import Batch, Loss, Task
 from zoo.contracts.values.mask import Mask
 from zoo.errors import RunFailed
@@ -50,10 +51,10 @@ class CausalLM(Task):
 
     def loss(self, model: Architecture, batch: Batch) -> Loss:
         """Summed loss in nats; the sums are ``loss``, ``targets``, ``correct`` and ``bytes`` of the targets."""
-        output = model(batch["ids"], mask=_mask(batch))
+        output, head = model(batch["ids"], mask=_mask(batch)), cast(TokenHead, model.head)
         targets_N = batch["targets"].flatten()
-        states_ND = model.head.states(output.hidden).flatten(0, 1)
-        loss, correct = summed_cross_entropy(states_ND, model.head.weight, model.head.bias, targets_N)
+        states_ND = head.states(output.hidden).flatten(0, 1)
+        loss, correct = summed_cross_entropy(states_ND, head.weight, head.bias, targets_N)
         there_N = targets_N != NO_TARGET
         sums = {"loss": loss.detach(), "targets": there_N.sum(), "correct": correct}
         if (bytes_V := self._token_bytes(targets_N.device)) is not None:

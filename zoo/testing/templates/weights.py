@@ -1,6 +1,6 @@
 """Weights under the zoo's own names; say here what another library calls them.
 
-    theirs "model.<name>" = ours "<name>"
+theirs "model.<name>" = ours "<name>"
 """
 
 from __future__ import annotations
