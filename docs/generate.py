@@ -10,7 +10,7 @@ import argparse
 import dataclasses
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ import click
 
 from zoo.cli.program import COMMANDS, commands
 from zoo.component import KINDS, Component
-from zoo.config import Knob, knobs
-from zoo.contracts.values.capabilities import WORDS
+from zoo.config import Knob, Slot, knobs
+from zoo.contracts.values.capabilities import WORDS, WORDS_OF_MODELS
 from zoo.registry import Registry
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,20 +52,34 @@ def component_section(component: Component) -> list[str]:
     for word in ("offers", "needs"):
         if words := words_of(part, word):
             lines += [f"{word.capitalize()}: {', '.join(sorted(words))}.", ""]
-    rows = [knob_row(knob) for knob in knobs(part.Config)]
-    rows += [
-        f"| `{name}` | {slot.kind}{', or a list dealt over the layers' if slot.cycled else ''} | `{slot.default}` | |"
-        for name, slot in part.slots.items()
-    ]
+    rows = list(knob_rows(part.Config))
+    rows += [slot_row(name, slot) for name, slot in part.slots.items()]
     if rows:
         lines += ["| key | type | default | meaning |", "|---|---|---|---|", *rows, ""]
     return lines
+
+
+def slot_row(name: str, slot: Slot) -> str:
+    """One row of a component's table, for a part that it takes."""
+    kind = f"{slot.kind}, or a list dealt over the layers" if slot.cycled else slot.kind
+    default = f"`{slot.default}`" if slot.default else f"that of `{slot.like}`"
+    needs = f"must offer {', '.join(sorted(slot.needs))}" if slot.needs else ""
+    return f"| `{name}` | {kind} | {default} | {needs} |"
 
 
 def words_of(part: type[Any], word: str) -> frozenset[str]:
     """The words that a class declares under a name, as a set or as a class method."""
     declared = getattr(part, word, frozenset())
     return declared() if callable(declared) else declared
+
+
+def knob_rows(config: type[Any], prefix: str = "") -> Iterator[str]:
+    """A row for each knob; those of a group stand under its name."""
+    for knob in knobs(config):
+        if dataclasses.is_dataclass(knob.default):
+            yield from knob_rows(type(knob.default), f"{prefix}{knob.name}.")
+        else:
+            yield knob_row(dataclasses.replace(knob, name=prefix + knob.name))
 
 
 def knob_row(knob: Knob) -> str:
@@ -118,20 +132,22 @@ def commands_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def words_table() -> str:
-    """The words of capabilities with their meanings."""
-    rows = [f"| `{word}` | {meaning} |" for word, meaning in WORDS.items()]
+def words_table(words: Mapping[str, str]) -> str:
+    """Words with their meanings."""
+    rows = [f"| `{word}` | {meaning} |" for word, meaning in words.items()]
     return "\n".join(["| word | means |", "|---|---|", *rows])
 
 
-def renewed(path: Path, marker: str, table: str) -> str:
-    """A page written by hand with the table between ``<!-- marker -->`` and ``<!-- /marker -->`` renewed."""
+def renewed(path: Path, tables: Mapping[str, str]) -> str:
+    """A page written by hand with the tables between ``<!-- marker -->`` and ``<!-- /marker -->`` renewed."""
     text = path.read_text(encoding="utf-8")
-    opening, closing = f"<!-- {marker} -->", f"<!-- /{marker} -->"
-    if text.count(opening) != 1 or text.count(closing) != 1:
-        raise SystemExit(f"{path}: {opening} and {closing} must each stand there once")
-    before, _, rest = text.partition(opening)
-    return f"{before}{opening}\n{table}\n{closing}{rest.partition(closing)[2]}"
+    for marker, table in tables.items():
+        opening, closing = f"<!-- {marker} -->", f"<!-- /{marker} -->"
+        if text.count(opening) != 1 or text.count(closing) != 1:
+            raise SystemExit(f"{path}: {opening} and {closing} must each stand there once")
+        before, _, rest = text.partition(opening)
+        text = f"{before}{opening}\n{table}\n{closing}{rest.partition(closing)[2]}"
+    return text
 
 
 def pages() -> dict[Path, Callable[[], str]]:
@@ -142,8 +158,11 @@ def pages() -> dict[Path, Callable[[], str]]:
         ROOT / "docs" / "hooks.md": hooks_page,
         ROOT / "docs" / "commands.md": commands_page,
         ROOT / "docs" / "article.md": lambda: article_coverage.page(ROOT, NOTICE),
-        ROOT / "docs" / "plugins.md": lambda: renewed(ROOT / "docs" / "plugins.md", "words", words_table()),
-        ROOT / "README.md": lambda: renewed(ROOT / "README.md", "components", components_table(registry)),
+        ROOT / "docs" / "plugins.md": lambda: renewed(
+            ROOT / "docs" / "plugins.md",
+            {"words": words_table(WORDS), "words of models": words_table(WORDS_OF_MODELS)},
+        ),
+        ROOT / "README.md": lambda: renewed(ROOT / "README.md", {"components": components_table(registry)}),
     }
 
 
