@@ -77,7 +77,13 @@ def test_any_chunks_come_back(tmp_path_factory, chunks):
 
 @pytest.mark.parametrize(
     ("vocab_size", "ids", "width"),
-    [(257, [0, 256], 2), (65_536, [65_535, 0], 2), (65_537, [65_536], 4), (100_277, [65_535, 65_536, 70_000], 4)],
+    [
+        (256, [0, 255], 1),
+        (257, [0, 256], 2),
+        (65_536, [65_535, 0], 2),
+        (65_537, [65_536], 4),
+        (100_277, [65_535, 65_536, 70_000], 4),
+    ],
 )
 def test_the_vocabulary_decides_the_width(tmp_path, vocab_size, ids, width):
     cache = open_or_build(tmp_path, IDENTITY, lambda: tokens(*ids, vocab_size=vocab_size))

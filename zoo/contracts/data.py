@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from zoo.config import Part
+from zoo.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,3 +91,48 @@ class Data(Part, ABC):
     def tokenizer(self) -> Tokenizer | None:
         """The fitted tokenizer of a text set, kept in the run folder; ``None`` where there is no text."""
         return None
+
+    def labels(self) -> Sequence[str] | None:
+        """Names of the classes by their number, kept in the run folder; ``None`` where there are no classes."""
+        return None
+
+    def lengths(self, split: Split) -> np.ndarray | None:
+        """Tokens of each sample of a part, (size,) integers, so that samples of like lengths share batches.
+
+        ``None`` where all samples are equally long. What it costs to pad a sample, not a promise: for pairs the
+        tokens of both sides.
+        """
+        del split
+        return None
+
+    def state(self) -> Mapping[str, Any]:
+        """What it takes to show a model other inputs as it has seen these, as plain JSON values; after ``prepare``.
+
+        Kept in the run folder, for example mean and deviation of images. Empty where nothing is measured.
+        """
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what a model was trained with, the ``state`` of its data; before ``prepare``."""
+        del state
+
+    def read_inputs(self, paths: Sequence[Path]) -> torch.Tensor:
+        """Files from outside as the model gets inputs, a row each; after ``prepare`` or ``restore``.
+
+        Raises:
+            UserError: a file that can't be read, or data whose samples aren't files.
+        """
+        del paths
+        raise UserError(f"data {type(self).__name__} reads no single files", where="data")
+
+    def read_texts(self, texts: Sequence[str]) -> dict[str, torch.Tensor]:
+        """Texts from outside as the model gets inputs, a row each; needs only a tokenizer that has learned.
+
+        Returns:
+            what ``batch`` gives, without labels.
+
+        Raises:
+            UserError: a text that the tokenizer can't express, or data whose samples aren't single texts.
+        """
+        del texts
+        raise UserError(f"data {type(self).__name__} reads no single texts", where="data")

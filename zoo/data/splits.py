@@ -12,17 +12,20 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from zoo.contracts.data import Split
 from zoo.data.documents import Document
+from zoo.errors import UserError
 
 FEWEST_DOCUMENTS = 10
 """Different documents that it takes to deal them out whole."""
 
 LARGEST_SHARE = 0.25
 """A document with more than this share of all bytes isn't dealt out whole."""
+
+Item = TypeVar("Item")
 
 
 class Piece(NamedTuple):
@@ -50,23 +53,46 @@ def split_documents(documents: Sequence[Document], *, validation: float, test: f
     largest = max((sum(document.size for document in group) for group in groups), default=0)
     if len(groups) < FEWEST_DOCUMENTS or largest > LARGEST_SHARE * total:
         return _cut(ordered, validation, test)
-    return _deal(groups, {"validation": validation * total, "test": test * total})
+    dealt = deal(groups, {"validation": validation * total, "test": test * total}, lambda document: document.size)
+    return {split: [_whole(document) for document in part] for split, part in dealt.items()}
+
+
+def check_shares(validation: float, test: float) -> None:
+    """Refuse shares of validation and test that leave nothing for training.
+
+    Raises:
+        UserError: a negative share, or shares that make up everything.
+    """
+    if min(validation, test) < 0 or validation + test >= 1:
+        raise UserError(
+            f"validation ({validation}) and test ({test}) are shares of the whole; something must be left for training",
+            where="data.validation, data.test",
+        )
+
+
+def deal(
+    groups: Iterable[Sequence[Item]], wanted: Mapping[Split, float], weigh: Callable[[Item], float]
+) -> dict[Split, list[Item]]:
+    """Give each part groups until it has what is wanted; what is left is for training.
+
+    Args:
+        groups: what must stay together, in the order in which it is dealt out.
+        wanted: the least weight of each part but the train part; 0 for none.
+        weigh: the weight of an item.
+    """
+    parts: dict[Split, list[Item]] = {"train": [], "validation": [], "test": []}
+    rest = iter(groups)
+    for split, weight in wanted.items():
+        while weight > 0 and (group := next(rest, None)):
+            parts[split] += group
+            weight -= sum(map(weigh, group))
+    parts["train"] = [item for group in rest for item in group]
+    return parts
 
 
 def content_hash(documents: Sequence[Document]) -> str:
     """Hash of what all documents say together, whatever their order."""
     return hashlib.sha256(b"".join(sorted(document.digest for document in documents))).hexdigest()
-
-
-def _deal(groups: list[list[Document]], wanted: dict[Split, float]) -> dict[Split, list[Piece]]:
-    parts: dict[Split, list[Piece]] = {"train": [], "validation": [], "test": []}
-    rest = iter(groups)
-    for split, size in wanted.items():
-        while size > 0 and (group := next(rest, None)):
-            parts[split] += map(_whole, group)
-            size -= sum(document.size for document in group)
-    parts["train"] = [_whole(document) for group in rest for document in group]
-    return parts
 
 
 def _whole(document: Document) -> Piece:

@@ -3,11 +3,13 @@
 Layout, little endian::
 
     64 bytes   magic, version, bytes per id, number of ids, length and SHA-256 of the JSON
-    ids        uint16 where the vocabulary allows it, else uint32; the parts one after the other
+    ids        uint8, uint16 or uint32, whatever the vocabulary allows; the parts one after the other
     JSON       identity, vocabulary size, largest id, length of each part, SHA-256 of each block of ids, notes
 
 A file appears under its name only when it is complete and on disk (temporary name, fsync, rename), one process
 writes while the others wait for its lock, which ends with the process, and what is damaged is built again.
+
+Decoded images are kept in the same way, with bytes for ids.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ class TokenCache:
 
     Attributes:
         path: the file.
-        parts: ids of each part, (n,) uint16 or uint32, mapped from the file.
+        parts: ids of each part, (n,) uint8, uint16 or uint32, mapped from the file.
         vocab_size: number of ids that the file was made for.
         notes: the JSON values that were kept with the ids.
 
@@ -101,7 +103,7 @@ def open_or_build(folder: Path, identity: Mapping[str, Any], build: Callable[[],
         with contextlib.suppress(DamagedCache):
             return TokenCache(path, identity)
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder / f"{name}.lock"):
+        with locked(folder / f"{name}.lock"):
             return _open_or_write(path, identity, build)
     except OSError as error:
         raise UserError(
@@ -133,12 +135,13 @@ def _open_or_write(path: Path, identity: Mapping[str, Any], build: Callable[[], 
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a file, made if it is missing; others wait, until this process ends at the latest."""
     with path.open("a") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            logger.info("waiting for the process that builds %s", path.with_suffix(".tokens"))
+            logger.info("waiting for the process that holds %s", path)
             fcntl.flock(stream, fcntl.LOCK_EX)
         yield
 
@@ -224,7 +227,7 @@ def _read_header(path: Path) -> tuple[dict[str, Any], int]:
             if len(prelude) < _PRELUDE.size:
                 raise DamagedCache(f"only {size} bytes long")
             magic, version, width, count, length, digest = _PRELUDE.unpack(prelude)
-            if magic != _MAGIC or version != _VERSION or width not in (2, 4):
+            if magic != _MAGIC or version != _VERSION or width not in (1, 2, 4):
                 raise DamagedCache("not a token file of this version")
             if size != _PRELUDE.size + count * width + length:
                 raise DamagedCache(f"{size} bytes long, not {_PRELUDE.size + count * width + length}")
@@ -261,7 +264,7 @@ def _check_blocks(path: Path, ids: np.ndarray, digests: list[str]) -> None:
 
 
 def _width(vocab_size: int) -> int:
-    return 2 if vocab_size <= 2**16 else 4
+    return next(width for width in (1, 2, 4) if vocab_size <= 256**width)
 
 
 def _dtype(width: int) -> np.dtype:
