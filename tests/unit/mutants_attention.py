@@ -254,6 +254,30 @@ class UnseededInitialValues(ScalarParameter):
         parameter.normal_()
 
 
+class KernelInNameOnly(HeadedAttention):
+    kernels = ("eager", "sdpa")
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tensor:
+        return call.softmax(call.scores(q, k)) @ v
+
+
+class UntypedKnob(Mine):
+    @dataclasses.dataclass(kw_only=True)
+    class Config(HeadedAttention.Config):
+        """Knobs."""
+
+        gain = 1.0
+        """No annotation, so no field."""
+
+
+class UntypedDefault(Mine):
+    @dataclasses.dataclass(kw_only=True)
+    class Config(HeadedAttention.Config):
+        """Knobs; ``bias`` stays true."""
+
+        bias = False
+
+
 class UndocumentedKnob(Mine):
     @dataclasses.dataclass(kw_only=True)
     class Config(HeadedAttention.Config):

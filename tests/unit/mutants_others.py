@@ -350,6 +350,12 @@ class NanWithoutTargets(task.Mine):
         return loss._replace(total=loss.total / loss.sums["targets"] * loss.sums["targets"])
 
 
+class DrawsByRow(task.Mine):
+    def prepare(self, batch: Any, draw: Any, split: Any) -> Any:
+        rows = torch.arange(len(batch["ids"]))[:, None]
+        return {**batch, "ids": (batch["ids"] + rows) % 61}
+
+
 class NanMetric(task.Mine):
     def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
         return {name: sums["loss"] / max(sums["targets"], 1) for name in self.metrics}

@@ -1,4 +1,4 @@
-"""Contract of a tokenizer: text to ids and back, exactly, with a state that a run folder can keep."""
+"""Contract of a tokenizer: text to ids and back, with a state that a run folder can keep."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import dataclasses
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.config import Part
 from zoo.errors import UserError
@@ -19,9 +20,14 @@ if TYPE_CHECKING:
 class Tokenizer(Part, ABC):
     """Text to token ids and back. Made as ``Tokenizer(config)``, then either fitted or given a saved state.
 
-    Special tokens (the end of text) have ids but no text: ``encode`` never yields them, whatever the text
-    says, and ``decode`` gives them no characters.
+    Special tokens (the end of text and ``specials``) have ids but no text: ``encode`` never yields them, whatever
+    the text says, and ``decode`` gives them no characters.
     """
+
+    exact: ClassVar[bool] = True
+    """Whether ``decode`` gives back every text that ``encode`` took, to the byte. WordPiece, which drops case and
+    white space, says False: what it decodes is a normalized text, with the same ids, and ``token_bytes`` are the
+    bytes of that."""
 
     def __init__(self, config: Any) -> None:
         self.config = config
@@ -35,6 +41,14 @@ class Tokenizer(Part, ABC):
     @abstractmethod
     def end_of_text(self) -> int:
         """Id that separates documents and ends a generated text."""
+
+    @property
+    def specials(self) -> Mapping[str, int]:
+        """Ids of further special tokens by what they are for: ``mask``, ``class``, ``separator``, ``padding``.
+
+        Empty for a tokenizer that has none of them.
+        """
+        return MappingProxyType({})
 
     def fit(self, documents: Iterable[str]) -> None:
         """Learn the vocabulary from the training documents. Nothing to learn for a fixed one."""
@@ -56,7 +70,10 @@ class Tokenizer(Part, ABC):
 
     @abstractmethod
     def token_bytes(self, token: int) -> bytes:
-        """UTF-8 bytes of one token, possibly a part of a character; empty for special ids and ids out of range."""
+        """UTF-8 bytes of one token, possibly a part of a character; empty for special ids and ids out of range.
+
+        A tokenizer that isn't ``exact`` puts the space between two words in front of the second one's bytes.
+        """
 
     def decode(self, tokens: Iterable[int]) -> str:
         """Text of some ids; bytes that are no UTF-8 become U+FFFD."""

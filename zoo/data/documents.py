@@ -10,26 +10,20 @@ from __future__ import annotations
 import difflib
 import glob
 import hashlib
-import json
 import logging
 import platform
-import re
 import sysconfig
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from zoo.contracts.tokenizer import utf8
+from zoo.data.decoding import JSON_LINES, Errors, decode_utf8, open_bytes, parse_json, text_under
 from zoo.errors import UserError
-
-Errors = Literal["error", "replace"]
 
 logger = logging.getLogger(__name__)
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_JSON_LINES = {".jsonl", ".ndjson"}
 _NO_STDLIB = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__", "encodings", "pydoc_data"}
 
 
@@ -145,7 +139,7 @@ class Files(Documents):
     def walk(self) -> Iterator[tuple[FilePlace, str]]:
         """Documents in the order of the paths."""
         for path in self.paths:
-            if path.suffix.lower() in _JSON_LINES:
+            if path.suffix.lower() in JSON_LINES:
                 yield from self._walk_lines(path)
             else:
                 place = FilePlace(path, 0, 0, -1)
@@ -156,7 +150,7 @@ class Files(Documents):
 
     def _walk_lines(self, path: Path) -> Iterator[tuple[FilePlace, str]]:
         offset = 0
-        with _open(path) as lines:
+        with open_bytes(path) as lines:
             for number, line in enumerate(lines, start=1):
                 place = FilePlace(path, number, offset, len(line))
                 offset += len(line)
@@ -165,7 +159,7 @@ class Files(Documents):
 
     def read(self, place: FilePlace) -> str:
         """The text at a place."""
-        with _open(place.path) as stream:
+        with open_bytes(place.path) as stream:
             stream.seek(place.offset)
             return self._decode(place, stream.read(place.length))
 
@@ -174,61 +168,15 @@ class Files(Documents):
         return f"{place.path}:{place.line}" if place.line else str(place.path)
 
     def _decode(self, place: FilePlace, data: bytes) -> str:
-        text, replaced = self._decode_bytes(place, data)
+        where = self.name(place)
+        text, replaced = decode_utf8(data, where=where, offset=place.offset, errors=self.errors)
         if place.line:
-            text, halves = self._decode_line(place, text)
+            record = parse_json(text, where=where)
+            text, halves = text_under(record, self.field, knob="data.field", where=where, errors=self.errors)
             replaced += halves
         if replaced:
             self.replaced[place] = replaced
         return text
-
-    def _decode_bytes(self, place: FilePlace, data: bytes) -> tuple[str, int]:
-        skipped = len(_BYTE_ORDER_MARK) if place.offset == 0 and data.startswith(_BYTE_ORDER_MARK) else 0
-        data = data[skipped:]
-        try:
-            return data.decode(), 0
-        except UnicodeDecodeError as error:
-            if self.errors == "error":
-                offset = place.offset + skipped + error.start
-                raise UserError(
-                    f"byte {offset} of the file (0x{data[error.start]:02X}) is no UTF-8 text: {error.reason}",
-                    where=self.name(place),
-                    fix="convert the file to UTF-8, name only text files, or set data.errors: replace",
-                ) from None
-        text = data.decode(errors="replace")
-        return text, text.count("\ufffd") - data.count("\ufffd".encode())
-
-    def _decode_line(self, place: FilePlace, line: str) -> tuple[str, int]:
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            at = f"{error.msg} at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else error
-            fix = "correct or remove the line"
-            raise UserError(f"not a line of JSON: {at}", where=self.name(place), fix=fix) from None
-        if not isinstance(record, dict) or not isinstance(record.get(self.field), str):
-            raise UserError(
-                f"no text under the key {self.field!r}; {_shape(record)}",
-                where=self.name(place),
-                fix="name the key that holds the text: data.field",
-            )
-        if self.errors == "replace":
-            return _SURROGATE.subn("\ufffd", record[self.field])
-        return record[self.field], 0
-
-
-def _open(path: Path) -> Any:
-    try:
-        return path.open("rb")
-    except OSError as error:
-        raise UserError(f"can't read {path}: {error.strerror}", where="data.files") from None
-
-
-def _shape(record: Any) -> str:
-    if not isinstance(record, dict):
-        return f"the line is a {type(record).__name__}, not an object"
-    return "the line has " + (
-        ", ".join(f"{key} ({type(value).__name__})" for key, value in record.items()) or "no keys"
-    )
 
 
 def standard_library() -> list[Path]:
@@ -247,6 +195,26 @@ def standard_library() -> list[Path]:
     if not sources:
         raise UserError(f"this Python has no sources in {root}", where="data.source", fix="use source: python-docs")
     return sources
+
+
+def check_source(source: str, files: Sequence[Path], dataset: str | None = None) -> None:
+    """Refuse a source that lacks what it reads, and files or a data set that the source doesn't read.
+
+    Raises:
+        UserError: names both.
+    """
+    if (source == "files") != bool(files):
+        raise UserError(
+            f"source is {source!r}, and files has {len(files)} entries",
+            where="data.source, data.files",
+            fix="set source: files together with files: [PATH, ...], or neither",
+        )
+    if (source == "hub") != bool(dataset):
+        raise UserError(
+            f"source is {source!r}, and dataset is {dataset!r}",
+            where="data.source, data.dataset",
+            fix="set source: hub together with dataset: NAME, or neither",
+        )
 
 
 def find_files(patterns: Iterable[Path]) -> list[Path]:

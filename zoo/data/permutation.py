@@ -73,6 +73,11 @@ def hash64(*parts: int | np.ndarray) -> np.ndarray:
     return state
 
 
+def uniform(*parts: int | np.ndarray) -> np.ndarray:
+    """A number in [0, 1) for each 64-bit hash of integers, float64, in the shape that the parts broadcast to."""
+    return (hash64(*parts) >> np.uint64(11)) * 2.0**-53
+
+
 def _to_word(part: int | np.ndarray) -> np.ndarray:
     if isinstance(part, np.ndarray):
         return part.astype(np.uint64)

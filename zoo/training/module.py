@@ -118,6 +118,7 @@ class TrainingModule(lightning.LightningModule):
             batch_size=self.job.data.config.batch_size,
             rank=self.ranks.rank,
             world=self.ranks.world,
+            lengths=self.job.data.lengths(split),
         )
 
     def _loader(self, split: Split, draw: Any, steps: Steps) -> DataLoader[StepBatch]:

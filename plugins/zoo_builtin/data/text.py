@@ -24,9 +24,12 @@ import torch
 from zoo.config import Slot
 from zoo.contracts.data import Data, Description, Draw, Split
 from zoo.contracts.tokenizer import Tokenizer
-from zoo.data.documents import Documents, Errors, Files, PythonDocs, find_files, standard_library
+from zoo.data.decoding import Errors
+from zoo.data.documents import Documents, Files, PythonDocs, check_source, find_files, standard_library
+from zoo.data.hub import HubDocuments, HubSet
 from zoo.data.permutation import hash64
-from zoo.data.splits import Piece, content_hash, split_documents
+from zoo.data.rows import fit_tokenizer
+from zoo.data.splits import Piece, check_shares, content_hash, split_documents
 from zoo.data.token_cache import TokenCache, Tokens, open_or_build
 from zoo.errors import UserError
 
@@ -47,12 +50,20 @@ class Text(Data):
     class Config(Data.Config):
         """Where the text comes from and how it is cut."""
 
-        source: Literal["python-docs", "python-stdlib", "files"] = "python-docs"
-        """``python-docs`` (0.5 MB of English), ``python-stdlib`` (10 MB of code), or ``files``."""
+        source: Literal["python-docs", "python-stdlib", "files", "hub"] = "python-docs"
+        """``python-docs`` (0.5 MB of English), ``python-stdlib`` (10 MB of code), ``files``, or ``hub``: a data set
+        of Hugging Face's ``datasets``, an extra."""
         files: list[Path] = dataclasses.field(default_factory=list)
         """Files, folders and globs. A document is a file, or a line of a ``.jsonl`` file."""
         field: str = "text"
-        """Key of the text in a line of JSONL."""
+        """Key of the text in a line of JSONL, or its column in a data set."""
+        dataset: str | None = None
+        """For ``source: hub``, a name on the hub, or a folder that the library's ``save_to_disk`` made. A document is
+        a row."""
+        dataset_config: str | None = None
+        """Which configuration of the data set, if it has several."""
+        dataset_split: str = "train"
+        """Which part of the data set; it is split anew, by ``validation`` and ``test``."""
         errors: Errors = "error"
         """Bytes that are no UTF-8: stop and say where, or ``replace`` them by U+FFFD and say how many."""
         length: int = 256
@@ -153,24 +164,20 @@ class Text(Data):
             return PythonDocs()
         if self.config.source == "python-stdlib":
             return Files(standard_library())
+        if self.config.source == "hub":
+            which = HubSet(self.config.dataset or "", self.config.dataset_config, self.config.dataset_split)
+            return HubDocuments(which, self.config.field)
         return Files(find_files(self.config.files), field=self.config.field, errors=self.config.errors)
 
     def _source_name(self) -> str:
-        return f"data.source: {self.config.source} {' '.join(map(str, self.config.files))}".rstrip()
+        names = [*map(str, self.config.files), self.config.dataset or ""]
+        return f"data.source: {self.config.source} {' '.join(names)}".rstrip()
 
     def _fit(self, source: Documents, train: list[Piece]) -> None:
-        """Fit the tokenizer, unless it has learned before: here, in an earlier run, or in a run it comes from."""
-        if self._tokenizer.state():
-            return
+        def documents() -> Iterator[str]:
+            return (_read(source, piece) for piece in train)
 
-        def learn() -> Tokens:
-            self._tokenizer.fit(_read(source, piece) for piece in train)
-            return Tokens(vocab_size=self._tokenizer.vocab_size, parts={}, notes=self._tokenizer.state())
-
-        identity = {"tokenizer": self._tokenizer.fingerprint(), "train": _cuts(train)}
-        learned = open_or_build(self.cache / "tokenizers", identity, learn).notes
-        if learned and not self._tokenizer.state():
-            self._tokenizer.restore(learned)
+        fit_tokenizer(self._tokenizer, self.cache, _cuts(train), documents)
 
     def _open_tokens(self, source: Documents, pieces: dict[Split, list[Piece]]) -> TokenCache:
         def tokenize() -> Tokens:
@@ -235,18 +242,8 @@ def _check_config(config: Text.Config) -> None:
         raise UserError(f"a window has at least 1 token, not {config.length}", where="data.length")
     if config.stride is not None and not 1 <= config.stride <= config.length:
         raise UserError(f"the stride is 1 to length ({config.length}), not {config.stride}", where="data.stride")
-    if min(config.validation, config.test) < 0 or config.validation + config.test >= 1:
-        raise UserError(
-            f"validation ({config.validation}) and test ({config.test}) are shares of the text; something must be "
-            "left for training",
-            where="data.validation, data.test",
-        )
-    if (config.source == "files") != bool(config.files):
-        raise UserError(
-            f"source is {config.source!r}, and files has {len(config.files)} entries",
-            where="data.source, data.files",
-            fix="set source: files together with files: [PATH, ...], or neither",
-        )
+    check_shares(config.validation, config.test)
+    check_source(config.source, config.files, config.dataset)
 
 
 def _read(source: Documents, piece: Piece) -> str:
