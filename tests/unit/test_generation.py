@@ -35,7 +35,9 @@ PROMPTS = [[5], [1, 2, 3, 4, 5, 6, 7], [9, 9, 8], [], [2, 4], [9, 9, 8]]
 
 def tiny(attention: Any = None, position: Any = None, *, length: int = 32, dropout: float = 0.0) -> GPT2:
     """A GPT-2 of two layers whose greedy text isn't one id for ever."""
-    config = GPT2.Config(vocab_size=VOCABULARY, max_length=length, layers=2, dim=16, heads=4, dropout=dropout)
+    config = GPT2.Config(
+        initial_std=0.02, vocab_size=VOCABULARY, max_length=length, layers=2, dim=16, heads=4, dropout=dropout
+    )
     model = GPT2(
         config,
         attention=attention or MultiHead.part(),
@@ -55,6 +57,8 @@ def tiny(attention: Any = None, position: Any = None, *, length: int = 32, dropo
 
 class Identity(nn.Module):
     """Hidden states are the scores."""
+
+    offers = frozenset({"token_scores"})
 
     def __init__(self, vocabulary: int) -> None:
         super().__init__()

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from zoo.initialization import NotFilledError, initialize
+from zoo.nn.single_stack import published_std
 from zoo_builtin.architecture.gpt2 import GPT2
 from zoo_builtin.attention.grouped_query import GroupedQuery
 from zoo_builtin.attention.multi_head import MultiHead
@@ -57,12 +58,17 @@ def test_models_that_share_a_part_start_equal_in_it() -> None:
 
 def test_deviations_are_the_published_ones() -> None:
     """32,768 samples: the sample deviation is within 2 % of the true one by more than five standard errors."""
-    state = started(gpt2(dim=256, layers=3)).state_dict()
+    state = started(gpt2(dim=256, layers=3, initial_std=0.02)).state_dict()
     assert state["stack.blocks.0.feed_forward.up.weight"].std().item() == pytest.approx(0.02, rel=0.02)
     assert state["stack.blocks.2.feed_forward.down.weight"].std().item() == pytest.approx(0.02 / 6**0.5, rel=0.02)
     assert state["stack.blocks.2.attention.output.weight"].std().item() == pytest.approx(0.02 / 6**0.5, rel=0.02)
     assert not state["stack.blocks.0.attention.query.bias"].any()
     assert state["stack.final_norm.norm.weight"].eq(1).all()
+
+
+@pytest.mark.parametrize(("dim", "std"), [(768, 0.02), (192, 0.04), (3072, 0.01)])
+def test_a_sum_over_the_width_begins_as_large_at_any_width(dim: int, std: float) -> None:
+    assert published_std(dim) == pytest.approx(std)
 
 
 def test_a_model_from_the_meta_device_equals_one_made_in_place() -> None:
