@@ -128,6 +128,27 @@ def test_score_heads_that_do_not_fit_are_named() -> None:
         made(Paired)(torch.randn(1, 3, 16, dtype=torch.float64), mask=CAUSAL.sized(3, 3))
 
 
+@pytest.mark.parametrize(
+    ("bias", "output_bias", "expected"),
+    [
+        (True, None, ["key", "output", "query", "value"]),
+        (True, False, ["key", "query", "value"]),
+        (False, None, []),
+        (False, True, ["output"]),
+    ],
+)
+def test_the_output_projection_can_differ_in_its_bias(
+    bias: bool, output_bias: bool | None, expected: list[str]
+) -> None:
+    layer = made(MultiHead, bias=bias, output_bias=output_bias)
+    assert sorted(name.removesuffix(".bias") for name in layer.state_dict() if name.endswith("bias")) == expected
+
+
+def test_a_bias_of_no_output_projection_is_refused() -> None:
+    with pytest.raises(ValueError, match="SingleHead has no output projection, leave output_bias null"):
+        made(SingleHead, heads=1, output_bias=True)
+
+
 def test_what_is_not_offered_is_refused() -> None:
     class OneWay(HeadedAttention):
         offers = frozenset({"causal"})

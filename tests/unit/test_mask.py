@@ -60,6 +60,48 @@ def test_sdpa_hides_the_same_except_in_empty_rows(mask: Mask) -> None:
     assert torch.equal(empty, torch.zeros_like(empty) if found is None else found.expand_as(empty))
 
 
+@given(masks())
+def test_blocks_are_the_band_of_the_dense_mask(mask: Mask) -> None:
+    band = mask.band()
+    if band is None:
+        return
+    batch = batch_of(mask)
+    expected, blocks = written_out(mask, batch), mask.blocks(CPU).expand(batch, -1, -1, -1)
+    assert blocks.shape == (batch, band.count, band.size, band.width)
+    scattered = torch.zeros_like(expected)
+    for t in range(band.count * band.size):
+        block, row = divmod(t, band.size)
+        first = band.offset + block * band.size - band.behind
+        for place, allowed in enumerate(blocks[:, block, row].unbind(-1)):
+            s = first + place
+            if t < mask.queries and 0 <= s < mask.keys:
+                scattered[:, t, s] = allowed
+            else:
+                assert not allowed.any()
+    assert torch.equal(scattered, expected)
+    assert torch.equal(mask.sdpa_blocks(CPU), mask.blocks(CPU) | ~mask.blocks(CPU).any(-1, keepdim=True))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_band_is_linear_in_the_length(causal: bool) -> None:
+    sizes = [Mask(causal=causal, window=8).sized(length, length).blocks(CPU).numel() for length in (64, 128, 256)]
+    assert sizes == [64 * (11 if causal else 18), 128 * (11 if causal else 18), 256 * (11 if causal else 18)]
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        Mask(causal=True).sized(9, 9),
+        Mask(causal=True, window=9).sized(9, 9),
+        Mask(causal=True, window=3).sized(1, 3, start=8, first=6),
+        Mask(window=2).sized(4, 9, start=7),
+    ],
+    ids=["no window", "one as long as the keys", "one step of a cache", "queries that aren't among the keys"],
+)
+def test_what_is_not_cut_into_blocks(mask: Mask) -> None:
+    assert mask.band() is None
+
+
 @given(masks(), st.data())
 def test_crop_is_the_block_of_the_dense_mask(mask: Mask, data: st.DataObject) -> None:
     q0 = data.draw(st.integers(0, mask.queries - 1))

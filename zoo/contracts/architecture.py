@@ -107,6 +107,20 @@ class Architecture(Part, nn.Module, ABC):
     def block_modules(self) -> Iterator[nn.Module]:
         """The repeated blocks in order: what is sharded, checkpointed and compiled one by one."""
 
+    def closing_modules(self) -> Iterator[nn.Module]:
+        """What comes behind the blocks: the head, and norms that end a stack."""
+        yield self.head
+
+    def depths(self) -> dict[str, int]:
+        """How deep each parameter stands, by name: 0 before the blocks, 1 in the first, one more than the last behind.
+
+        A parameter that is used at both ends, as a tied token table, stands where it is first used.
+        """
+        blocks = [*self.block_modules()]
+        places = [*((len(blocks) + 1, module) for module in self.closing_modules()), *enumerate(blocks, start=1)]
+        found = {id(parameter): depth for depth, module in places for parameter in module.parameters()}
+        return {name: found.get(id(parameter), 0) for name, parameter in self.named_parameters()}
+
     @abstractmethod
     def initialize(self, seed: int) -> None:
         """Fill all parameters, each from (seed, its own name): parts that two models share start equal."""

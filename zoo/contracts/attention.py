@@ -117,6 +117,8 @@ class HeadedAttention(Attention):
         """Factor on the scores; null means 1 / sqrt(H) (equation 12.5), 1.0 means none (equation 12.3)."""
         bias: bool = True
         """Biases in the projections."""
+        output_bias: bool | None = None
+        """Whether the output projection has one; null means as the others (Qwen 2: bias true, output_bias false)."""
         kernel: Literal["auto", "eager", "sdpa", "flex"] = "auto"
         """Eager is the reference. Auto is sdpa where the variant has it and no attention map was asked for."""
 
@@ -160,7 +162,10 @@ class HeadedAttention(Attention):
         merged = heads * self.value_size
         if not output and merged != dim:
             raise ValueError(f"without an output projection {heads} value heads of {self.value_size} must make {dim}")
-        self.output = branch_output(nn.Linear(merged, dim, bias=config.bias)) if output else nn.Identity()
+        output_bias = config.bias if config.output_bias is None else config.output_bias
+        if not output and config.output_bias is not None:
+            raise ValueError(f"{type(self).__name__} has no output projection, leave output_bias null")
+        self.output = branch_output(nn.Linear(merged, dim, bias=output_bias)) if output else nn.Identity()
 
     @abstractmethod
     def attend(self, q_BNTH: Tensor, k_BGSH: Tensor, v_BGSV: Tensor, call: Call) -> Tensor:

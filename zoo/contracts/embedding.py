@@ -26,6 +26,7 @@ class Embedding(Part, nn.Module, ABC):
     Attributes:
         extra: tokens that it puts in front and that stand for no input: class tokens, registers.
         length: tokens in the stream where that is fixed, else ``None``.
+        places: positions in a row that they take up: ``length`` without those that stand nowhere.
         grid: rows and columns of patches, else ``None``.
         patch_size: height and width of a patch in pixels, else ``None``.
     """
@@ -38,6 +39,7 @@ class Embedding(Part, nn.Module, ABC):
 
     extra: int = 0
     length: int | None = None
+    places: int | None = None
     grid: tuple[int, int] | None = None
     patch_size: tuple[int, int] | None = None
 
@@ -72,6 +74,14 @@ class Embedding(Part, nn.Module, ABC):
         if axes == 1:
             return None
         raise ValueError(f"{type(self).__name__} has tokens in a row; a position scheme with {axes} axes needs a grid")
+
+    def refuse_other_places(self, inputs: Tensor) -> None:
+        """Refuse inputs whose tokens stand elsewhere than those that a table over places in a row was learned for.
+
+        Raises:
+            ValueError: images of another size.
+        """
+        del inputs
 
     @abstractmethod
     def example(self, batch: int, length: int, generator: torch.Generator | None = None) -> Tensor:

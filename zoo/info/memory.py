@@ -97,9 +97,13 @@ class _FlashAttention(TorchFunctionMode):
         return _flash(*args, **kwargs)
 
 
-def _has_flash(query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> bool:
-    """Whether a flash kernel takes these shapes; values of another size are left to the plain path, as torch does."""
-    return query.shape[-1] == value.shape[-1] and key.shape[1] == value.shape[1]
+def _has_flash(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, *_: Any, **__: Any) -> bool:
+    """Whether a flash kernel takes these; values of another size and a learned bias are left to the plain path.
+
+    So does torch.
+    """
+    learned = attn_mask is not None and attn_mask.requires_grad
+    return query.shape[-1] == value.shape[-1] and key.shape[1] == value.shape[1] and not learned
 
 
 def _flash(

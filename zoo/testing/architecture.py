@@ -30,10 +30,18 @@ class ArchitectureSubject(ModelSubject):
         component: the class.
         seed: everything random follows from it.
         plugins: where parts for its slots are found, beyond what is installed.
+        parts: names of components that take the place of a slot's default.
     """
 
-    def __init__(self, component: type[Any], *, seed: int = 0, plugins: Sequence[Path | str] = ()) -> None:
-        self.component, self._plugins = component, plugins
+    def __init__(
+        self,
+        component: type[Any],
+        *,
+        seed: int = 0,
+        plugins: Sequence[Path | str] = (),
+        parts: Mapping[str, str] | None = None,
+    ) -> None:
+        self.component, self._plugins, self._chosen = component, plugins, parts or {}
         super().__init__(self.build_with, component.offers, seed=seed)
 
     def build_with(self, device: str, **sizes: Any) -> Architecture:
@@ -48,8 +56,9 @@ class ArchitectureSubject(ModelSubject):
 
     def _parts(self) -> Mapping[str, Any]:
         registry = Registry.discover(self._plugins)
-        slots = [(name, slot) for name, slot in self.component.slots.items() if slot.default]
-        return {name: registry.find(slot.kind, slot.default).load().part() for name, slot in slots}
+        named = {name: (slot.kind, slot.default) for name, slot in self.component.slots.items() if slot.default}
+        named |= {name: (self.component.slots[name].kind, chosen) for name, chosen in self._chosen.items()}
+        return {name: registry.find(*part).load().part() for name, part in named.items()}
 
     def cases(self, check: Any) -> Any:
         """As for any model, each case knowing the subject."""

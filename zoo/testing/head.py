@@ -41,11 +41,11 @@ class HeadCase(ModuleCase):
     """One head with certain knobs at a certain length."""
 
     def build(self, knobs: Mapping[str, Any], **parent: Any) -> Headed:
-        """The head beside an embedding of tokens, or of patches where it asks for these."""
+        """The head beside an embedding of tokens, or of patches, with two class tokens at last, where it asks for these."""
         errors = []
-        for name in ("tokens", "patches"):
+        for name, asked in (("tokens", {}), ("patches", {}), ("patches", {"class_tokens": 2})):
             component = Registry.discover(environment={}).find("embedding", name).load()
-            embedding = component(component.Config(), dim=DIM, sizes=SIZES)
+            embedding = component(component.Config(**asked), dim=DIM, sizes=SIZES)
             try:
                 head = self.component(
                     self.component.Config(**knobs), dim=DIM, sizes=SIZES, embedding=embedding, norm=_norm

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from zoo.component import Component
+from zoo.config import Slot
 from zoo.contracts.architecture import Architecture
-from zoo.contracts.data import Description, Draw
+from zoo.contracts.data import Description, Draw, Split
 from zoo.contracts.task import Batch
 from zoo.contracts.tokenizer import Tokenizer
 from zoo.contracts.values.capabilities import WORDS, WORDS_OF_MODELS
@@ -34,6 +37,40 @@ class _Text(Progressions):
     def tokenizer(self) -> Tokenizer:
         """A byte tokenizer, so that tasks can count bytes."""
         return Bytes(Bytes.Config())
+
+
+class _LabelledText(_Text):
+    """Texts of different lengths; the class is that of their first token."""
+
+    def describe(self) -> Description:
+        """Those of ``_Text`` and seven classes."""
+        return dataclasses.replace(super().describe(), classes=7)
+
+    def batch(self, draw: Draw, split: Split) -> Batch:
+        """``ids`` (B, T), ``valid`` (B, T) with at least two tokens a row, none in empty ones, ``labels`` (B,)."""
+        ids_BT = super().batch(draw, split)["ids"]
+        empty_B = torch.from_numpy(draw.samples < 0)
+        lengths_B = torch.from_numpy(draw.samples.clip(min=0)) % (ids_BT.shape[1] - 1) + 2
+        valid_BT = (torch.arange(ids_BT.shape[1]) < lengths_B[:, None]) & ~empty_B[:, None]
+        return {"ids": ids_BT, "valid": valid_BT, "labels": (ids_BT[:, 0] % 7).masked_fill(empty_B, -100)}
+
+
+class _Images(Progressions):
+    """Sample i of a part is an image of random pixels; its class follows from the same pair."""
+
+    def describe(self) -> Description:
+        """Grey images of 32 x 32 in seven classes."""
+        return Description(classes=7, image_size=(32, 32), channels=1)
+
+    def batch(self, draw: Draw, split: Split) -> Batch:
+        """``images`` (B, 1, 32, 32) float64, 0 in rows that are empty, and ``labels`` (B,), -100 there."""
+        pairs = self.parts[split][draw.samples.clip(min=0)]
+        empty_B = torch.from_numpy(draw.samples < 0)
+        images = [torch.from_numpy(np.random.default_rng(pair).standard_normal((1, 32, 32))) for pair in pairs]
+        return {
+            "images": torch.stack(images).masked_fill(empty_B[:, None, None, None], 0.0),
+            "labels": torch.from_numpy(pairs % 7).masked_fill(empty_B, -100),
+        }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,8 +115,10 @@ class TaskSubject:
         self.component, self.seed, self.plugins = component, seed, plugins
 
     def cases(self, check: Check) -> Iterator[TaskCase]:
-        """One, of text."""
-        data = _Text(_Text.Config(vocab_size=Bytes.vocab_size), cache=Path(tempfile.gettempdir()))
+        """One, of text or of images, as the task reads the one or the other."""
+        keys = self.component.keys
+        kind = _Images if "images" in keys else _LabelledText if {"ids", "labels"} <= keys else _Text
+        data = kind(kind.Config(vocab_size=Bytes.vocab_size), cache=Path(tempfile.gettempdir()))
         data.prepare()
         sizes = self.component(self.component.Config(), data=data).describe()
         yield TaskCase(component=self.component, model=self._model(sizes), data=data)
@@ -88,17 +127,28 @@ class TaskSubject:
         registry = Registry.discover(self.plugins)
         for record in registry.components("architecture"):
             with contextlib.suppress(UserError):  # another plugin's fault isn't this task's
-                if self._fits(found := record.load(), registry):
-                    subject = ArchitectureSubject(found, seed=self.seed, plugins=self.plugins)
+                if (parts := self._fitting(found := record.load(), registry)) is not None:
+                    subject = ArchitectureSubject(found, seed=self.seed, plugins=self.plugins, parts=parts)
                     asked = {name: size for name, size in vars(sizes).items() if size is not None}
                     return subject.build_with("cpu", **asked).double().eval()
         raise Skipped(f"no architecture here offers {', '.join(sorted(self.component.needs))}")
 
-    def _fits(self, architecture: type[Any], registry: Registry) -> bool:
-        """Whether it offers, with its default embedding and head, what the task needs; a source only for who asks."""
-        parts = [architecture.slots[name] for name in ("embedding", "head") if name in architecture.slots]
-        offers = architecture.offers.union(*(registry.find(part.kind, part.default).load().offers for part in parts))
-        return self.component.needs <= offers and ("cross" in self.component.needs or "cross" not in offers)
+    def _fitting(self, architecture: type[Any], registry: Registry) -> Mapping[str, str] | None:
+        """Embedding and head with which it offers what the task needs, its own first; a source only for who asks."""
+        if "cross" in architecture.offers and "cross" not in self.component.needs:
+            return None
+        slots = [(name, architecture.slots[name]) for name in ("embedding", "head") if name in architecture.slots]
+        for records in itertools.product(*(_candidates(registry, slot) for _, slot in slots)):
+            offers = architecture.offers.union(*(record.load().offers for record in records))
+            if self.component.needs <= offers:
+                return {name: record.name for (name, _), record in zip(slots, records, strict=True)}
+        return None
+
+
+def _candidates(registry: Registry, slot: Slot) -> list[Component]:
+    """What fits into a slot, its default first."""
+    working = [record for record in registry.components(slot.kind) if record.status == "ok"]
+    return sorted(working, key=lambda record: record.name != slot.default)
 
 
 SUITE = Suite("task", TaskSubject)
@@ -150,6 +200,17 @@ def adds_up(case: TaskCase) -> None:
         agree(got, want.double(), f"{name} of two micro-batches")
     if task.count(whole_batch) != sum(map(task.count, parts)):
         raise Failed("counts of two micro-batches don't add up")
+
+
+@SUITE.check("what a sample becomes doesn't depend on its batch")
+def prepares_rows_apart(case: TaskCase) -> None:
+    """``prepare`` draws for a sample from the sample alone: a row is the same in any batch, on any rank."""
+    samples = [0, 5, 9, -1, 14]
+    whole = case.batch(samples)
+    for row, sample in enumerate(samples):
+        for name, tensor in case.batch([sample]).items():
+            if not torch.equal(tensor[0], whole[name][row]):
+                raise Failed(f"{name} of sample {sample} differs when it is alone; draw from (seed, epoch, sample id)")
 
 
 @SUITE.check("a batch without any target has loss 0 and gradient 0")

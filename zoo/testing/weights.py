@@ -66,7 +66,7 @@ def round_trip(case: WeightsCase) -> str:
     weights, model, other = case.make(), case.model(1), case.model(2)
     ours = Counter(name for match in weights.found(model) for name in match.ours)
     theirs = Counter(match.theirs for match in weights.found(model))
-    if twice := [name for name, count in (ours + theirs).items() if count > 1]:
+    if twice := [name for names in (ours, theirs) for name, count in names.items() if count > 1]:
         raise Failed(f"{', '.join(twice)} stands in several matches")
     weights.load(other, weights.save(model))
     for name, parameter in model.named_parameters():

@@ -5,9 +5,9 @@ Acts on embeddings. GPT-2's table of 1,024 x D (article, section 5, "Learned abs
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, final
 
-import torch
 from torch import Tensor, nn
 
 from zoo.contracts.position import Position
@@ -21,22 +21,26 @@ class Learned(Position):
 
     bounded = True
 
+    @dataclasses.dataclass(kw_only=True)
+    class Config(Position.Config):
+        """Knobs of learned positions."""
+
+        offset: int = 0
+        """Rows of the table before that of position 0, which nothing uses (RoBERTa and BART: 2)."""
+
     def __init__(self, config: Any, *, length: int | None = None, **parent: Any) -> None:
         super().__init__(config, length=length, **parent)
         if length is None:
             raise ValueError("learned positions need a length; set architecture.max_length")
-        self.table = nn.Embedding(length, self.dim)
+        if config.offset < 0:
+            raise ValueError(f"offset must be at least 0, got {config.offset}")
+        self.table = nn.Embedding(config.offset + length, self.dim)
 
     def embed(self, x_BTD: Tensor, at_BTA: Tensor) -> Tensor:
         """(B, T, D) embeddings with the rows of their positions added.
 
         Raises:
-            ValueError: a position at or past the length (looked at on a CPU only: elsewhere it would stop the device).
+            ValueError: a position at or past the length.
         """
-        if (
-            at_BTA.is_cpu
-            and not torch.compiler.is_compiling()
-            and (last := int(at_BTA.max())) >= self.table.num_embeddings
-        ):
-            raise ValueError(f"position {last} is past the last learned one, {self.table.num_embeddings - 1}")
-        return x_BTD + self.table(at_BTA[..., 0])
+        self.refuse_past(at_BTA, self.table.num_embeddings - self.config.offset)
+        return x_BTD + self.table(at_BTA[..., 0] + self.config.offset)

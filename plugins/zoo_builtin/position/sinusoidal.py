@@ -9,7 +9,7 @@ multiplies the token embeddings by sqrt(D) before the sum; that is the architect
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, final
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor
@@ -29,6 +29,8 @@ class Sinusoidal(Position):
 
         theta: float = 10000.0
         """Base of the wavelengths, which go from 2 pi to 2 pi theta positions."""
+        layout: Literal["interleaved", "halves"] = "interleaved"
+        """Sines and cosines in turn, or all sines and then all cosines, as Marian has it."""
 
     def __init__(self, config: Any, **parent: Any) -> None:
         super().__init__(config, **parent)
@@ -40,5 +42,7 @@ class Sinusoidal(Position):
         wide = torch.promote_types(x_BTD.dtype, torch.float32)
         pair = torch.arange(self.dim // 2, dtype=wide, device=x_BTD.device)
         phase = at_BTA[..., :1].to(wide) / self.config.theta ** (2 * pair / self.dim)
-        table_BTD = torch.stack([phase.sin(), phase.cos()], -1).flatten(-2)
+        parts = [phase.sin(), phase.cos()]
+        halves = self.config.layout == "halves"
+        table_BTD = torch.cat(parts, -1) if halves else torch.stack(parts, -1).flatten(-2)
         return x_BTD + table_BTD.to(x_BTD.dtype)

@@ -25,6 +25,6 @@ class Post(Residual):
 
     def forward(self, x_BTD: Tensor, branches: Sequence[Branch]) -> Tensor:
         """(B, T, D) the stream after the block."""
-        for norm, branch in zip(self.norms, branches, strict=True):
-            x_BTD = norm(x_BTD + self.dropout(branch(x_BTD)))
+        for index, (norm, branch) in enumerate(zip(self.norms, branches, strict=True)):
+            x_BTD = norm(x_BTD + self.contribution(index, branch(x_BTD)))
         return x_BTD

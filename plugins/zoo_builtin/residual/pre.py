@@ -25,6 +25,6 @@ class Pre(Residual):
 
     def forward(self, x_BTD: Tensor, branches: Sequence[Branch]) -> Tensor:
         """(B, T, D) the stream after the block."""
-        for norm, branch in zip(self.norms, branches, strict=True):
-            x_BTD = x_BTD + self.dropout(branch(norm(x_BTD)))
+        for index, (norm, branch) in enumerate(zip(self.norms, branches, strict=True)):
+            x_BTD = x_BTD + self.contribution(index, branch(norm(x_BTD)))
         return x_BTD

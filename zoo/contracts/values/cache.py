@@ -45,8 +45,7 @@ class LayerCache:
         """
         live = self.get(name)
         if live is None:
-            self._buffers[name] = new
-            self._ranges[name] = (axis, 0, new.shape[axis])
+            self._start(name, new, axis, keep)
             return new
         if keep is not None:
             live = live.narrow(axis, max(0, live.shape[axis] - keep + 1), min(live.shape[axis], keep - 1))
@@ -58,6 +57,12 @@ class LayerCache:
         result = self.get(name)
         assert result is not None
         return result
+
+    def _start(self, name: str, new: Tensor, axis: int, keep: int | None) -> None:
+        count = new.shape[axis]
+        if keep is not None and keep < count:  # a copy, so that the rest of a long prompt is freed
+            new, count = new.narrow(axis, count - keep, keep).clone(), keep
+        self._buffers[name], self._ranges[name] = new, (axis, 0, count)
 
     def _write(self, name: str, live: Tensor, new: Tensor, axis: int) -> None:
         """Write into spare room, or move the live part to a buffer twice as long: O(1) copies a token."""

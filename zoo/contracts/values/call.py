@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from zoo.contracts.values.band import Band
 from zoo.contracts.values.cache import LayerCache
 from zoo.contracts.values.mask import Mask
 from zoo.contracts.values.notes import Notes
@@ -57,7 +58,7 @@ class Call:
     def scores(self, q_BNTH: Tensor, k_BGSH: Tensor) -> Tensor:
         """(B, N, T, S) ``scale * q k^T + bias`` (equations 12.1, 12.5), float32 or wider, not masked yet."""
         wide = torch.promote_types(q_BNTH.dtype, torch.float32)
-        with _no_autocast(q_BNTH.device):
+        with no_autocast(q_BNTH.device):
             scores = grouped_product(q_BNTH.to(wide), k_BGSH.to(wide).transpose(-1, -2)) * self.scale
         bias = self._bias(q_BNTH, k_BGSH)
         return scores if bias is None else scores + bias
@@ -88,8 +89,14 @@ class Call:
         return grouped_product(weights_BNTS, v_BGSV)
 
     def sdpa(self, q_BNTH: Tensor, k_BGSH: Tensor, v_BGSV: Tensor) -> Tensor:
-        """(B, N, T, V) the same function as ``mix(softmax(scores(q, k)), v)``, fused by torch."""
+        """(B, N, T, V) the same function as ``mix(softmax(scores(q, k)), v)``, fused by torch.
+
+        Under a window it goes block by block, in time and memory that grow with T times the window, unless a
+        position scheme adds a bias, which has T x S elements itself.
+        """
         self.masked = True
+        if (band := self.mask.band()) is not None and not self.place.has_bias():
+            return self._sdpa_band(band, q_BNTH, k_BGSH, v_BGSV)
         attn_mask, is_causal = self.mask.sdpa(q_BNTH.device)
         bias = self._bias(q_BNTH, k_BGSH)
         if bias is not None:
@@ -97,6 +104,21 @@ class Call:
             bias = bias.to(q_BNTH.dtype)
             attn_mask = bias if allowed is None else bias.masked_fill(~allowed, -torch.inf)
             is_causal = False
+        return self._fused(q_BNTH, k_BGSH, v_BGSV, attn_mask, is_causal=is_causal)
+
+    def _sdpa_band(self, band: Band, q_BNTH: Tensor, k_BGSH: Tensor, v_BGSV: Tensor) -> Tensor:
+        """All blocks as rows of one batch: B times L rows of ``size`` queries and ``width`` keys."""
+        batch = q_BNTH.shape[0]
+        rows = [band.of_queries(q_BNTH.transpose(1, 2), 0)]
+        rows += [band.of_keys(x_BGSH.transpose(1, 2), 0) for x_BGSH in (k_BGSH, v_BGSV)]
+        q, k, v = (x.flatten(0, 1).transpose(1, 2) for x in rows)
+        allowed = self.mask.sdpa_blocks(q.device).expand(batch, -1, -1, -1).flatten(0, 1)[:, None]
+        out = self._fused(q, k, v, allowed).transpose(1, 2).unflatten(0, (batch, band.count))
+        return band.merged(out).transpose(1, 2)
+
+    def _fused(
+        self, q_BNTH: Tensor, k_BGSH: Tensor, v_BGSV: Tensor, attn_mask: Tensor | None, *, is_causal: bool = False
+    ) -> Tensor:
         return F.scaled_dot_product_attention(
             q_BNTH,
             k_BGSH,
@@ -116,7 +138,7 @@ class Call:
         return self.mask.valid_BS[:, None, :, None]
 
 
-def _no_autocast(device: torch.device) -> AbstractContextManager[Any]:
+def no_autocast(device: torch.device) -> AbstractContextManager[Any]:
     """Autocast off; the meta device has none, and refuses to be asked."""
     available = torch.amp.is_autocast_available(device.type)
     return torch.autocast(device.type, enabled=False) if available else nullcontext()

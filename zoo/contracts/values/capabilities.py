@@ -16,6 +16,7 @@ WORDS_OF_MODELS: Mapping[str, str] = MappingProxyType(
         "grid": "its tokens stand on a grid of rows and columns",
         "token_scores": "its head scores the tokens of the vocabulary",
         "class_scores": "its head scores classes",
+        "pooled": "its head gives one vector for the whole input",
         "span_scores": "its head scores where an answer begins and ends",
         "order_scores": "its head scores whether one sentence follows the other",
         "pixels": "its head gives the pixels of patches",

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from zoo.contracts.values.band import Band
+
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Mask:
@@ -165,15 +167,65 @@ class Mask:
         last_query, last_key = self.start + self.queries - 1, self.first + self.keys - 1
         return max(last_query - self.first, last_key - self.start)
 
+    def band(self) -> Band | None:
+        """How a windowed mask is cut into blocks; ``None`` where one block or all keys for each is all there is."""
+        if self.window is None or not self._have_own_keys():
+            return None
+        band = Band(
+            size=(self.window + 1) // 2,  # smaller blocks copy more keys, larger ones compute more hidden scores
+            behind=self.window - 1,
+            ahead=0 if self.causal and self.prefix_B is None else self.window - 1,
+            offset=self.start - self.first,
+            queries=self.queries,
+            keys=self.keys,
+        )
+        return band if band.count > 1 and band.width < self.keys else None
+
+    def blocks(self, device: torch.device) -> Tensor:
+        """(1|B, L, size, width) bool, what ``dense`` says of the L blocks of ``band``, without its T x S.
+
+        Keys before the first and behind the last are hidden; queries behind the last attend to nothing.
+        """
+        key = ("blocks", device)
+        if key not in self._memo:
+            self._memo[key] = self._blocks(device)
+        return self._memo[key]
+
+    def _blocks(self, device: torch.device) -> Tensor:
+        band = self.band()
+        assert band is not None and self.window is not None
+        slots_1S = torch.arange(self.first, self.first + self.keys, device=device)[None]
+        slots_1T = torch.arange(self.start, self.start + self.queries, device=device)[None]
+        query, key = band.of_queries(slots_1T, -1)[..., None], band.of_keys(slots_1S, -1)[:, :, None]
+        allowed = (query >= 0) & (key >= 0) & ((key - query).abs() < self.window)
+        if self.causal:
+            past = key <= query
+            allowed = allowed & (past if self.prefix_B is None else past | (key < self.prefix_B[:, None, None, None]))
+        if self.valid_BS is not None:
+            allowed = allowed & band.of_keys(self.valid_BS, False)[:, :, None]
+        if self.documents_BS is not None and self.documents_BT is not None:
+            of_query, of_key = band.of_queries(self.documents_BT, 0), band.of_keys(self.documents_BS, 0)
+            allowed = allowed & (of_query[..., None] == of_key[:, :, None])
+        return allowed
+
     def empty_BT(self, device: torch.device) -> Tensor | None:
         """(1|B, T) bool: queries that may attend to nothing, whose output is 0; ``None`` if none can be."""
-        if self.valid_BS is None and self.documents_BS is None and self.window is None:
+        if self.valid_BS is None and self.documents_BS is None and (self.window is None or self._have_own_keys()):
             return None  # a causal query has its own slot, a bidirectional one has all
         key = ("empty", device)
         if key not in self._memo:
-            allowed = self.dense(device)
-            self._memo[key] = None if allowed is None else ~allowed.any(-1)[:, 0]
+            self._memo[key] = self._empty_BT(device)
         return self._memo[key]
+
+    def _empty_BT(self, device: torch.device) -> Tensor | None:
+        if (band := self.band()) is not None:
+            return ~band.merged(self.blocks(device).any(-1))
+        allowed = self.dense(device)
+        return None if allowed is None else ~allowed.any(-1)[:, 0]
+
+    def _have_own_keys(self) -> bool:
+        """Whether each query's own slot is among the keys."""
+        return self.first <= self.start and self.start + self.queries <= self.first + self.keys
 
     def sdpa(self, device: torch.device) -> tuple[Tensor | None, bool]:
         """``(attn_mask, is_causal)`` for ``scaled_dot_product_attention``.
@@ -192,6 +244,14 @@ class Mask:
                 allowed = allowed | empty[:, None, :, None]
             self._memo[key] = allowed
         return self._memo[key], False
+
+    def sdpa_blocks(self, device: torch.device) -> Tensor:
+        """``blocks`` for ``scaled_dot_product_attention``: rows that may attend to nothing are opened, as there."""
+        key = ("sdpa blocks", device)
+        if key not in self._memo:
+            allowed = self.blocks(device)
+            self._memo[key] = allowed | ~allowed.any(-1, keepdim=True)
+        return self._memo[key]
 
 
 def positions_of(valid_BS: Tensor | None, documents_BS: Tensor | None) -> Tensor:

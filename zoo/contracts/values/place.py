@@ -62,9 +62,13 @@ class Place:
         turned = self.scheme.rotate(x_BNTH, self._prepared)
         return self._only_somewhere(turned, x_BNTH, (slice(None), None, slice(None), None))
 
+    def has_bias(self) -> bool:
+        """Whether anything is added to the scores."""
+        return self.scheme is not None and self.scheme.acts("bias")
+
     def bias(self, q_BNTH: Tensor, k_BNSH: Tensor, call: Call) -> Tensor | None:
         """What is added to the scores after the scale, broadcastable to (B, N, T, S), or ``None``."""
-        if self.scheme is None or not self.scheme.acts("bias"):
+        if self.scheme is None or not self.has_bias():
             return None
         bias = self.scheme.bias(q_BNTH, k_BNSH, call, self._prepared)
         if bias is None or not self.nowhere:
