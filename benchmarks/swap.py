@@ -44,6 +44,10 @@ KNOBS = {"sliding_window": {"window": 5}, "grouped_query": {"kv_heads": 2}, "sin
 """Knobs that make a small variant interesting."""
 
 
+WITHOUT_CROSS = ("sliding_window",)
+"""Attentions that look at their own sequence only; a decoder has another one for the source."""
+
+
 class Combination(NamedTuple):
     """One cell of the matrix."""
 
@@ -54,7 +58,10 @@ class Combination(NamedTuple):
     def recipe(self, steps: int) -> Recipe:
         """A recipe that trains it for some steps."""
         job = JOBS[self.architecture]
-        parts = {"attention": {"name": self.attention, **KNOBS.get(self.attention, {})}, "position": self.position}
+        parts: dict[str, Any] = {"attention": {"name": self.attention, **KNOBS.get(self.attention, {})}}
+        parts["position"] = self.position
+        if self.architecture == "encoder_decoder" and self.attention in WITHOUT_CROSS:
+            parts["decoder"] = {"cross_attention": "multi_head"}
         return Recipe.from_dict(
             {
                 **job,

@@ -78,9 +78,9 @@ class CausalLM(Task):
         return metrics
 
     def _token_bytes(self, device: torch.device) -> Tensor | None:
-        """(V,) UTF-8 bytes of each token."""
+        """(V,) UTF-8 bytes of each token; ``None`` where tokens don't hold the bytes of the text."""
         tokenizer = self.data.tokenizer()
-        if tokenizer is None:
+        if tokenizer is None or not tokenizer.exact:
             return None
         if self._bytes_V is None or self._bytes_V.device != device:
             sizes = [len(tokenizer.token_bytes(token)) for token in range(tokenizer.vocab_size)]
