@@ -10,24 +10,39 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from zoo.api import build as build
+    from zoo.api import compare as compare
     from zoo.api import components as components
     from zoo.api import generate as generate
     from zoo.errors import UserError as UserError
     from zoo.recipe import load_recipe as load_recipe
     from zoo.training.evaluate import evaluate as evaluate
+    from zoo.training.predict import predict as predict
     from zoo.training.run import load_run as load
     from zoo.training.train import train as train
 
-__all__ = ["UserError", "build", "components", "evaluate", "generate", "load", "load_recipe", "train"]
+__all__ = [
+    "UserError",
+    "build",
+    "compare",
+    "components",
+    "evaluate",
+    "generate",
+    "load",
+    "load_recipe",
+    "predict",
+    "train",
+]
 
 _HOMES = {
     "UserError": "zoo.errors:UserError",
     "build": "zoo.api:build",
+    "compare": "zoo.api:compare",
     "components": "zoo.api:components",
     "evaluate": "zoo.training.evaluate:evaluate",
     "generate": "zoo.api:generate",
     "load": "zoo.training.run:load_run",
     "load_recipe": "zoo.recipe:load_recipe",
+    "predict": "zoo.training.predict:predict",
     "train": "zoo.training.train:train",
 }
 

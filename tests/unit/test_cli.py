@@ -23,11 +23,12 @@ from zoo.registry import Registry
 HEAVY = {"torch", "lightning", "omegaconf", "rich", "numpy", "transformers", "torchvision", "timm", "tiktoken"}
 
 ACCEPTED = {
+    "compare": ["SOURCE", "OVERRIDES", "--run", "--dry-run", "--plugin", "--json"],
     "list": ["KIND", "--plugin", "--json"],
     "show": ["SOURCE", "OVERRIDES", "--explain", "--plugin", "--json"],
     "info": ["SOURCE", "OVERRIDES", "--plugin", "--json"],
     "train": ["SOURCE", "OVERRIDES", "--run", "--resume", "--plugin", "--json"],
-    "eval": ["RUN", "OVERRIDES", "--split", "--plugin", "--json"],
+    "eval": ["RUN", "OVERRIDES", "--split", "--bleu", "--beams", "--length-penalty", "--plugin", "--json"],
     "generate": [
         "RUN",
         "--prompt",
@@ -35,6 +36,8 @@ ACCEPTED = {
         "--temperature",
         "--top-k",
         "--top-p",
+        "--beams",
+        "--length-penalty",
         "--no-cache",
         "--seed",
         "--plugin",

@@ -27,7 +27,7 @@ def test_importing_the_zoo_imports_nothing_heavy() -> None:
 
 
 def test_the_interface_is_these_names() -> None:
-    names = ["UserError", "build", "components", "evaluate", "generate", "load", "load_recipe", "train"]
+    names = ["UserError", "build", "compare", "components", "evaluate", "generate", "load", "load_recipe", "train"]
     assert sorted(zoo.__all__) == names
     assert sorted(dir(zoo)) == sorted([*names, "__version__"])
 
@@ -59,7 +59,7 @@ def recipe() -> object:
 
 def test_build_makes_the_model_of_a_recipe() -> None:
     model = zoo.build(recipe())
-    assert model.head_weight.shape == (257, 16)  # the vocabulary came from the data
+    assert model.head.weight.shape == (257, 16)  # the vocabulary came from the data
     assert model.max_length == 16
 
 

@@ -16,7 +16,7 @@ import click
 
 from zoo.errors import Diverged, Interrupted, RunFailed, UserError
 
-COMMANDS = ("list", "show", "info", "train", "eval", "generate", "check", "new", "doctor")
+COMMANDS = ("list", "show", "info", "train", "eval", "generate", "predict", "compare", "check", "new", "doctor")
 """Names of all commands in the order of the help; each is ``command`` in the module of that name."""
 
 

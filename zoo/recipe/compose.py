@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from zoo.component import did_you_mean
 from zoo.errors import UserError
 from zoo.outside import listed
-from zoo.recipe.find import PRESET
 from zoo.recipe.interpolation import check_syntax, is_interpolated
 from zoo.recipe.merge import merge, read_override
-from zoo.recipe.node import KeyPath, Node, Origin, absolute, from_python
+from zoo.recipe.node import KeyPath, Node, Origin, absolute, from_python, shown
 from zoo.recipe.problems import Problems
 from zoo.recipe.sections import Draft, Section
-from zoo.recipe.shape import KEYS, SECTIONS, Shapes
+from zoo.recipe.shape import COMPARE, KEYS, OPTIONAL, SECTIONS, Shapes
 from zoo.recipe.trainer import check_trainer, draft_trainer
 from zoo.recipe.training import TrainingConfig
 from zoo.recipe.values import Values
@@ -64,6 +63,7 @@ def compose(
     file: Path | None,
     registry: Registry,
     plugins: Sequence[Path] = (),
+    fragment: bool = False,
 ) -> Composition:
     """Merge layers and overrides, find the components, fill in defaults, resolve, and check every value.
 
@@ -73,6 +73,7 @@ def compose(
         name, file: of the recipe.
         registry: where components are found; extended by the plugins that the recipe names.
         plugins: absolute paths of files and folders that are used beside those.
+        fragment: whether sections without a default may be missing, as in a preset.
 
     Raises:
         UserError: one message for all mistakes that were found.
@@ -81,11 +82,12 @@ def compose(
     paths, place = _plugin_paths(layers)
     registry = _extended(registry, [*plugins, *paths], place)
     merged = merge(layers, Shapes(registry))
+    _refuse_comparison(merged, shown(file) if file else name)
     problems = Problems()
     check_syntax(merged, problems)
     problems.raise_any(f"recipe {name}")
     draft = Draft(registry, merged, problems)
-    values = Values(draft, _draft_tree(draft, merged, is_fragment=bool(file and file.parent.name == PRESET)))
+    values = Values(draft, _draft_tree(draft, merged, is_fragment=fragment))
     _check_seed(draft, values.tree["seed"])
     check_trainer(draft, values.tree["trainer"])
     problems.raise_any(f"recipe {name}")
@@ -105,6 +107,16 @@ def compose(
     )
 
 
+def _refuse_comparison(merged: Node, source: str) -> None:
+    assert isinstance(merged.value, dict)
+    if block := merged.value.get(COMPARE):
+        raise UserError(
+            f"the recipe is a comparison, of several runs: it has a `{COMPARE}` block",
+            where=f"{block.origin} ({COMPARE})",
+            fix=f"run all of them: zoo compare {source}; or name a recipe without `{COMPARE}`",
+        )
+
+
 def _draft_tree(draft: Draft, merged: Node, *, is_fragment: bool) -> dict[str, Any]:
     written: Any = merged.value
     _refuse_unknown(draft, written)
@@ -114,6 +126,8 @@ def _draft_tree(draft: Draft, merged: Node, *, is_fragment: bool) -> dict[str, A
     tree["seed"] = draft.keep(written.get("seed", Node(SEED, own)), ("seed",))
     for key, slot in SECTIONS.items():
         node = written.get(key)
+        if key in OPTIONAL and (node is None or node.value is None):
+            continue
         if node is None and not slot.default:
             if not is_fragment:
                 draft.problems.add(f"the recipe has no {key}", fix=f"write `{key}: NAME`, or a base that does")

@@ -89,7 +89,7 @@ def read_layers(file: Path, folders: RecipeFolders) -> list[Node]:
 def base_layers(node: Node, folders: RecipeFolders) -> Iterator[Node]:
     """Layers of what a node names under ``base``, for a recipe that is no file."""
     for name in _bases(node):
-        yield from _layers(_find_base(name, folders), "base", folders, ())
+        yield from _layers(find_layer(name, folders), "base", folders, ())
 
 
 def _layers(
@@ -101,7 +101,7 @@ def _layers(
         raise UserError(f"the bases form a circle: {circle}", fix="remove one `base:`")
     node = read_file(file, kind)
     for name in _bases(node):
-        yield from _layers(_find_base(name, folders), "base", folders, (*above, real))
+        yield from _layers(find_layer(name, folders), "base", folders, (*above, real))
     yield without_base(node)
 
 
@@ -123,7 +123,12 @@ def _bases(node: Node) -> list[Node]:
     return bases
 
 
-def _find_base(name: Node, folders: RecipeFolders) -> Path:
+def find_layer(name: Node, folders: RecipeFolders, what: Literal["base", "recipe"] = "base") -> Path:
+    """The file that a recipe names: by a path relative to its own, or by the name of a recipe.
+
+    Raises:
+        UserError: there is none; says where it was looked for, and near names.
+    """
     text = str(name.value)
     path = absolute(text, name.origin.folder)
     for candidate in (path, Path(f"{path}.yaml")):
@@ -132,9 +137,9 @@ def _find_base(name: Node, folders: RecipeFolders) -> Path:
     if found := folders.find(text, presets=False):
         return found
     raise UserError(
-        f"there is no base {text!r}{did_you_mean(text, folders.names())}",
+        f"there is no {what} {text!r}{did_you_mean(text, folders.names())}",
         where=f"{name.origin}; looked for {path}",
-        fix="give a path relative to this file, or preset/NAME",
+        fix="give a path relative to this file, or " + ("preset/NAME" if what == "base" else "the name of a recipe"),
     )
 
 

@@ -222,9 +222,7 @@ def load_recipe(
     name = file.parent.name if file.name == "recipe.yaml" else file.stem
     layers = read_layers(file, folders)
     is_preset = file.parent.name == PRESET
-    made = compose(
-        layers, overrides, name=name, file=file, registry=registry, plugins=paths, fragment=is_preset
-    )
+    made = compose(layers, overrides, name=name, file=file, registry=registry, plugins=paths, fragment=is_preset)
     return Recipe(**vars(made))
 
 

@@ -18,10 +18,17 @@ SECTIONS: Mapping[str, Slot] = {
     "task": Slot("task", ""),
     "optimizer": Slot("optimizer", "adamw"),
     "schedule": Slot("schedule", "constant"),
+    "weights": Slot("weights", "run"),
 }
 """Top-level keys that hold a component; those without a default must be in every recipe."""
 
-KEYS = ("base", "plugins", "seed", *SECTIONS, "training", "trainer", "logger")
+OPTIONAL = frozenset({"weights"})
+"""Sections that are not there unless a recipe has them; their default is what they mean without a name."""
+
+COMPARE = "compare"
+"""Key of the block that makes a comparison of a recipe; ``zoo compare`` alone reads it."""
+
+KEYS = ("base", "plugins", "seed", *SECTIONS, "training", "trainer", "logger", COMPARE)
 """All top-level keys, in the order in which a saved recipe has them."""
 
 FindShape = Callable[[], "Slot | Mapping[str, Slot] | None"]

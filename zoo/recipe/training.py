@@ -18,6 +18,8 @@ class TrainingConfig:
     """Largest 2-norm of the whole gradient of an optimizer step; null is no clipping."""
     micro_batch_size: int | None = None
     """Rows per device and forward pass; changes memory, never the mathematics. Null is all rows at once."""
+    freeze: list[str] = dataclasses.field(default_factory=list)
+    """Parts of the model whose parameters stay as they are: ``embedding``, ``stack.blocks.0``. Their dropout is off."""
     compile: bool = False
     """Compile the model with torch.compile."""
     validate_every: int = 200

@@ -8,8 +8,10 @@ import fcntl
 import json
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from torch import Tensor
 
@@ -24,8 +26,10 @@ from zoo.recipe.training import RUNS
 from zoo.registry import Registry
 from zoo.training.checkpoint import BEST, KEY, Checkpoints, model_state, read_checkpoint
 from zoo.training.files import write_bytes, write_json
-from zoo.training.job import Job
 from zoo.training.weights import load_weights, read_weights
+
+if TYPE_CHECKING:
+    from zoo.training.job import Job
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +49,8 @@ class RunFolder:
         self.result = self.path / "result.json"
         self.log = self.path / "log.txt"
         self.tokenizer = self.path / "tokenizer.json"
+        self.labels = self.path / "labels.json"
+        self.data = self.path / "data.json"
         self.checkpoints = self.path / "checkpoints"
         self.weights = self.path / "model.safetensors"
         self._held: int | None = None
@@ -74,7 +80,7 @@ class RunFolder:
             self.path.rmdir()
 
     def begin(self, job: Job) -> None:
-        """Write what stays the same during a run: recipe, lock, tokenizer."""
+        """Write what stays the same during a run: recipe, lock, tokenizer, classes, and what its data measured."""
         write_bytes(self.recipe, job.recipe.to_yaml().encode())
         write_bytes(self.lock, write_text(_lock(job)).encode())
         tokenizer = job.data.tokenizer()
@@ -82,6 +88,10 @@ class RunFolder:
             name = job.recipe.tree["data"]["tokenizer"]["name"]
             config = dataclasses.asdict(tokenizer.config)
             write_json(self.tokenizer, {"name": name, "config": config, "state": tokenizer.state()})
+        if (labels := job.data.labels()) is not None:
+            write_json(self.labels, list(labels))
+        if state := job.data.state():
+            write_json(self.data, dict(state))
 
     def changed_components(self, recipe: Recipe) -> list[str]:
         """Components of a recipe whose source isn't what the run began with, as ``kind/name``."""
@@ -95,7 +105,8 @@ class RunFolder:
 
 def _lock(job: Job) -> dict[str, Any]:
     sizes = {name: list(v) if isinstance(v, tuple) else v for name, v in vars(job.task.describe()).items()}
-    return {**job.recipe.lock(), "data": {"sha256": job.data.fingerprint()}, "sizes": sizes}
+    lock = {**job.recipe.lock(), "data": {"sha256": job.data.fingerprint()}, "sizes": sizes}
+    return {**lock, "weights": job.origin} if job.origin else lock
 
 
 def claim_run(recipe: Recipe | Comparison, run: Path | None) -> RunFolder:
@@ -152,6 +163,10 @@ class LoadedRun(NamedTuple):
     """Fitted; ``None`` where the data has none."""
     step: int
     """Optimizer steps behind the weights."""
+    labels: list[str] | None = None
+    """Names of the classes; ``None`` where there are none."""
+    state: Mapping[str, Any] = MappingProxyType({})
+    """What the data measured, for inputs of one's own."""
 
 
 def load_run(
@@ -181,7 +196,8 @@ def load_run(
     model = build_model(recipe, _description(folder.locked()["sizes"]))
     source, state, at = _weights(folder, step)
     load_weights(model, state, str(source))
-    return LoadedRun(folder.path, recipe, model.eval(), _tokenizer(folder, recipe), at)
+    tokenizer, labels = read_tokenizer(folder, recipe), _read_json(folder.labels)
+    return LoadedRun(folder.path, recipe, model.eval(), tokenizer, at, labels, _read_json(folder.data) or {})
 
 
 def _description(sizes: dict[str, Any]) -> Description:
@@ -213,11 +229,16 @@ def _checkpoint(folder: RunFolder, step: int | Literal["best"] | None) -> Path:
     return path
 
 
-def _tokenizer(folder: RunFolder, recipe: Recipe) -> Tokenizer | None:
-    if not folder.tokenizer.is_file():
+def read_tokenizer(folder: RunFolder, recipe: Recipe) -> Tokenizer | None:
+    """The tokenizer that a run's model was trained with; ``None`` where its data has none.
+
+    Raises:
+        UserError: a damaged file.
+    """
+    saved = _read_json(folder.tokenizer)
+    if saved is None:
         return None
     try:
-        saved = json.loads(folder.tokenizer.read_text(encoding="utf-8"))
         part = recipe.registry.find("tokenizer", saved["name"], where=str(folder.tokenizer)).load()
         tokenizer: Tokenizer = part(part.Config(**saved["config"]))
         tokenizer.restore(saved["state"])
@@ -226,3 +247,17 @@ def _tokenizer(folder: RunFolder, recipe: Recipe) -> Tokenizer | None:
             f"the run's tokenizer can't be read: {error}", where=str(folder.tokenizer), fix="restore the file"
         ) from error
     return tokenizer
+
+
+def _read_json(path: Path) -> Any:
+    """What a file of a run holds; ``None`` where the run has no such file.
+
+    Raises:
+        UserError: it isn't JSON.
+    """
+    if not path.is_file():
+        return None
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{path.name} can't be read: {error}", where=str(path), fix="restore the file") from error
