@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from zoo_builtin.feed_forward.gated import Gated
 from zoo_builtin.feed_forward.mlp import MLP
 from zoo_builtin.feed_forward.swiglu import SwiGLU
 from zoo_builtin.norm.layer_norm import LayerNorm
@@ -14,7 +15,10 @@ from zoo_builtin.residual.post import Post
 from zoo_builtin.residual.pre import Pre
 
 
-@pytest.mark.parametrize(("activation", "expected"), [("gelu", 0.841344746), ("gelu_tanh", 0.841191991), ("relu", 1.0)])
+@pytest.mark.parametrize(
+    ("activation", "expected"),
+    [("gelu", 0.841344746), ("gelu_tanh", 0.841191991), ("relu", 1.0), ("silu", 0.731058579)],
+)
 def test_activations_at_one(activation: str, expected: float) -> None:
     layer = MLP(MLP.Config(activation=activation, hidden=1, bias=False), dim=1).double()
     torch.nn.init.ones_(layer.up.weight)
@@ -41,6 +45,24 @@ def test_swiglu_is_its_equation() -> None:
     x = torch.randn(2, 3, 12, dtype=torch.float64)
     gate, up = x @ layer.gate.weight.T, x @ layer.up.weight.T
     torch.testing.assert_close(layer(x), (gate * torch.sigmoid(gate) * up) @ layer.down.weight.T)
+
+
+@pytest.mark.parametrize(
+    ("activation", "function"),
+    [
+        ("gelu", F.gelu),
+        ("gelu_tanh", lambda x: 0.5 * x * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (x + 0.044715 * x**3)))),
+        ("relu", lambda x: x.clamp(min=0)),
+        ("sigmoid", lambda x: 1 / (1 + (-x).exp())),
+        ("none", lambda x: x),
+    ],
+)
+def test_a_gated_mlp_is_its_equation(activation: str, function) -> None:
+    layer = Gated(Gated.Config(activation=activation), dim=12).double()
+    assert layer.up.out_features == 32
+    x = torch.randn(2, 3, 12, dtype=torch.float64)
+    gate, up = x @ layer.gate.weight.T, x @ layer.up.weight.T
+    torch.testing.assert_close(layer(x), (function(gate) * up) @ layer.down.weight.T)
 
 
 def test_norms_are_their_equations() -> None:

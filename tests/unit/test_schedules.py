@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from zoo.contracts.schedule import Schedule
 from zoo_builtin.schedule.constant import Constant
 from zoo_builtin.schedule.cosine import Cosine
+from zoo_builtin.schedule.inverse_sqrt import InverseSqrt
 from zoo_builtin.schedule.linear import Linear
 from zoo_builtin.schedule.warmup_stable_decay import WarmupStableDecay
 
-ALL: list[type[Schedule]] = [Constant, Cosine, Linear, WarmupStableDecay]
+ALL: list[type[Schedule]] = [Constant, Cosine, InverseSqrt, Linear, WarmupStableDecay]
 
 
 def factors(kind: type[Schedule], steps: int, **knobs: Any) -> list[float]:
@@ -53,6 +54,16 @@ def test_cosine_falls_along_half_a_period() -> None:
 def test_linear_falls_by_equal_amounts() -> None:
     assert factors(Linear, 4) == pytest.approx([1, 0.75, 0.5, 0.25, 0])
     assert factors(Linear, 4, final=0.5) == pytest.approx([1, 0.875, 0.75, 0.625, 0.5])
+
+
+@pytest.mark.parametrize(("dim", "warmup"), [(512, 4000), (64, 10)])
+def test_inverse_sqrt_is_the_published_rate(dim: int, warmup: int) -> None:
+    schedule = InverseSqrt(InverseSqrt.Config(warmup_steps=warmup), steps=100_000)
+    peak = (dim * warmup) ** -0.5
+    for number in (1, 2, warmup - 1, warmup, warmup + 1, 3 * warmup, 100_000):
+        published = dim**-0.5 * min(number**-0.5, number * warmup**-1.5)
+        assert peak * schedule.factor(number - 1) == pytest.approx(published, rel=1e-12)
+    assert factors(InverseSqrt, 4)[:4] == pytest.approx([1, 2**-0.5, 3**-0.5, 0.5])
 
 
 def test_warmup_stable_decay_falls_only_at_the_end() -> None:

@@ -12,11 +12,23 @@ from zoo.cli import options, output
 
 @click.command("generate")
 @options.run
-@click.option("--prompt", "prompts", metavar="TEXT", multiple=True, help="Where the text starts; may be repeated.")
+@click.option(
+    "--prompt",
+    "prompts",
+    metavar="TEXT",
+    multiple=True,
+    help="Where the text starts, or a source to be translated; may be repeated.",
+)
 @click.option("--max-new-tokens", type=int, default=200, show_default=True, help="Most tokens that are added.")
 @click.option("--temperature", type=float, default=1.0, show_default=True, help="0 is greedy.")
 @click.option("--top-k", type=int, default=0, show_default=True, help="Choose among the K likeliest; 0 is off.")
 @click.option("--top-p", type=float, default=1.0, show_default=True, help="Choose among the likeliest that make up P.")
+@click.option(
+    "--beams", type=int, default=1, show_default=True, help="Search for the best text with N beams; 1 is off."
+)
+@click.option(
+    "--length-penalty", type=float, default=1.0, show_default=True, help="Of a search: log p / length^P wins."
+)
 @click.option("--no-cache", is_flag=True, help="Compute everything again for each token; the same text, slower.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the random choices.")
 @options.plugins
@@ -27,6 +39,7 @@ def command(
     """Write text with the model of a run folder.
 
     Without a prompt it starts a new text. Several prompts run as one batch; each is continued as it would be alone.
+    An encoder-decoder takes each prompt as its source and writes what belongs to it.
     """
     prompts = prompts or ("",)
     options.use_plugins(plugins)
@@ -43,10 +56,13 @@ def command(
         from zoo.training.run import load_run
 
         loaded = load_run(run)
+        reads = "cross" in loaded.model.offers
+        lead = "" if reads else lead
         results = continue_texts(loaded, prompts, cache=not no_cache, stream=show if streamed else None, **sampling)
     if as_json:
         output.print_json([dataclasses.asdict(result) for result in results])
     elif streamed:
         click.echo(lead)
     else:
-        click.echo("\n\n".join(f"{result.prompt}{result.text}" for result in results))
+        between, apart = (" → ", "\n") if reads else ("", "\n\n")
+        click.echo(apart.join(f"{result.prompt}{between}{result.text}" for result in results))

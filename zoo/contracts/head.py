@@ -26,7 +26,12 @@ class Head(Part, nn.Module, ABC):
         sizes: vocabulary and classes of the data.
         embedding: the model's, for a head that is tied to its table or must know its patches.
         norm: factory of a norm, called as ``norm(dim=dim)``.
+
+    Attributes:
+        reads_front: whether it reads the first token alone, which in a causal model has seen nothing but itself.
     """
+
+    reads_front: bool = False
 
     offers: ClassVar[frozenset[str]]
     """Words for tasks: ``token_scores``, ``class_scores``, ``pixels`` ..."""
@@ -45,6 +50,18 @@ class Head(Part, nn.Module, ABC):
     def embedding(self) -> Embedding:
         """The model's embedding."""
         return self._embedding[0]
+
+    def refuse_causal(self) -> None:
+        """Refuse a model whose tokens see only what is before them, if the first token alone is read.
+
+        Raises:
+            ValueError: so it is.
+        """
+        if self.reads_front:
+            raise ValueError(
+                "the head reads the first token alone, which in a causal model has seen nothing but itself; "
+                "set head.pool: last"
+            )
 
     @abstractmethod
     def forward(self, hidden_BTD: Tensor, valid_BT: Tensor | None = None) -> Tensor:

@@ -10,12 +10,13 @@ from typing import Protocol
 from zoo.contracts.architecture import Architecture
 from zoo.contracts.tokenizer import Tokenizer
 from zoo.errors import UserError
-from zoo.generation.tokens import Stop, generate
+from zoo.generation.prompts import Stop
+from zoo.generation.tokens import generate
 
 
 @dataclasses.dataclass(frozen=True)
 class Continuation:
-    """A prompt and its continuation, as text; ``tokens`` and ``stop`` as in ``Generated``."""
+    """A prompt, or an encoder-decoder's source, and what was written; ``tokens`` and ``stop`` as in ``Generated``."""
 
     prompt: str
     text: str
@@ -43,6 +44,8 @@ def continue_texts(
     temperature: float = 1.0,
     top_k: int = 0,
     top_p: float = 1.0,
+    beams: int = 1,
+    length_penalty: float = 1.0,
     seed: int = 0,
     cache: bool = True,
     stream: Callable[[int, str], None] | None = None,
@@ -51,7 +54,8 @@ def continue_texts(
 
     Args:
         source: the model and its tokenizer.
-        prompts: texts, taken as ordinary text from the first character to the last.
+        prompts: texts, taken as ordinary text from the first character to the last. An encoder-decoder reads each
+            as its source, and begins to write at the end of text.
         stream: called with (index of the prompt, piece of text); the pieces make up the text exactly.
 
     Raises:
@@ -67,13 +71,18 @@ def continue_texts(
         if stream and piece:
             stream(row, piece)
 
+    encoded = [list(tokenizer.encode(prompt)) for prompt in prompts]
+    reads = "cross" in source.model.offers
     generated = generate(
         source.model,
-        [list(tokenizer.encode(prompt)) for prompt in prompts],
+        [[]] * len(prompts) if reads else encoded,
+        sources=encoded if reads else None,
         max_new_tokens=max_new_tokens,
         temperature=temperature,
         top_k=top_k,
         top_p=top_p,
+        beams=beams,
+        length_penalty=length_penalty,
         seed=seed,
         end_of_text=tokenizer.end_of_text,
         vocab_size=tokenizer.vocab_size,

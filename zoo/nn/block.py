@@ -137,6 +137,8 @@ class Stack(nn.Module):
         """
         places = []
         for scheme in cast(Iterable[Position], self.positions):
+            if scheme.bounded and scheme.axes == 1:
+                embedding.refuse_other_places(inputs)
             own_BTA = embedding.positions(inputs, scheme.axes)
             at, keys = (at_BTA, keys_BSA) if own_BTA is None else (own_BTA, own_BTA)
             places.append(Place(scheme, at, keys, nowhere=embedding.extra > 0))

@@ -41,7 +41,7 @@ class HeadCase(ModuleCase):
     """One head with certain knobs at a certain length."""
 
     def build(self, knobs: Mapping[str, Any], **parent: Any) -> Headed:
-        """The head beside an embedding of tokens, or of patches, with two class tokens at last, where it asks for these."""
+        """The head beside an embedding of tokens, or of patches, or of patches with two class tokens, as it asks."""
         errors = []
         for name, asked in (("tokens", {}), ("patches", {}), ("patches", {"class_tokens": 2})):
             component = Registry.discover(environment={}).find("embedding", name).load()

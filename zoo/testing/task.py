@@ -55,6 +55,19 @@ class _LabelledText(_Text):
         return {"ids": ids_BT, "valid": valid_BT, "labels": (ids_BT[:, 0] % 7).masked_fill(empty_B, -100)}
 
 
+class _Pairs(_LabelledText):
+    """Texts of different lengths; the target of one is its first tokens, all but one."""
+
+    def batch(self, draw: Draw, split: Split) -> Batch:
+        """``source`` (B, S), ``ids`` and ``targets`` (B, T) with -100 where none; ``source_valid`` and ``valid``."""
+        rows = super().batch(draw, split)
+        valid_BT = rows["valid"][:, 1:]
+        targets_BT = rows["ids"][:, :-1].masked_fill(~valid_BT, -100)
+        ids_BT = torch.cat([torch.zeros_like(targets_BT[:, :1]), targets_BT[:, :-1]], 1).clamp(min=0)
+        pair = {"ids": ids_BT, "valid": valid_BT, "targets": targets_BT}
+        return {"source": rows["ids"], "source_valid": rows["valid"], **pair}
+
+
 class _Images(Progressions):
     """Sample i of a part is an image of random pixels; its class follows from the same pair."""
 
@@ -71,6 +84,10 @@ class _Images(Progressions):
             "images": torch.stack(images).masked_fill(empty_B[:, None, None, None], 0.0),
             "labels": torch.from_numpy(pairs % 7).masked_fill(empty_B, -100),
         }
+
+
+_KINDS: dict[str, type[Progressions]] = {"images": _Images, "source": _Pairs, "labels": _LabelledText}
+"""The data of a task that reads one of these keys; any other's is ``_Text``."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,9 +132,9 @@ class TaskSubject:
         self.component, self.seed, self.plugins = component, seed, plugins
 
     def cases(self, check: Check) -> Iterator[TaskCase]:
-        """One, of text or of images, as the task reads the one or the other."""
+        """One, of text, of pairs or of images, as the task reads them."""
         keys = self.component.keys
-        kind = _Images if "images" in keys else _LabelledText if {"ids", "labels"} <= keys else _Text
+        kind = next((kind for key, kind in _KINDS.items() if key in keys), _Text)
         data = kind(kind.Config(vocab_size=Bytes.vocab_size), cache=Path(tempfile.gettempdir()))
         data.prepare()
         sizes = self.component(self.component.Config(), data=data).describe()

@@ -104,14 +104,14 @@ class EncoderDecoder(Architecture):
         shared |= {"dim": config.dim, "heads": config.heads, "length": config.max_length}
         shared |= {"embedding_norm": config.embedding_norm, "final_norm": config.final_norm}
         self.encoder = Stack(
-            layers=config.encoder.layers or config.layers,
+            layers=config.layers if config.encoder.layers is None else config.encoder.layers,
             causal=False,
             attention=encoder_attention or attention,
             position=encoder_position or position,
             **shared,
         )
         self.decoder = Stack(
-            layers=config.decoder.layers or config.layers,
+            layers=config.layers if config.decoder.layers is None else config.decoder.layers,
             causal=True,
             attention=decoder_attention or attention,
             cross_attention=decoder_cross_attention or attention,
@@ -119,6 +119,7 @@ class EncoderDecoder(Architecture):
             **shared,
         )
         self.head = head(dim=config.dim, sizes=config.sizes(), embedding=self.embedding, norm=norm)
+        self.head.refuse_causal()
 
     def forward(
         self,
@@ -189,9 +190,18 @@ class EncoderDecoder(Architecture):
         """Most tokens of a target, if the decoder's positions have a bound."""
         return self.decoder.max_length
 
+    @property
+    def max_source(self) -> int | None:
+        """Most tokens of a source, if the encoder's positions have a bound."""
+        return self.encoder.max_length
+
     def block_modules(self) -> Iterator[nn.Module]:
         """The encoder's blocks, then the decoder's."""
         yield from (*self.encoder.blocks, *self.decoder.blocks)
+
+    def closing_modules(self) -> Iterator[nn.Module]:
+        """The closing norm of each side, and the head."""
+        yield from (self.encoder.final_norm, self.decoder.final_norm, self.head)
 
     def initialize(self, seed: int) -> None:
         """Normal, deviation 1 / sqrt(D), so that embeddings times sqrt(D) and products alike have a deviation of 1."""

@@ -3,7 +3,7 @@
     MLP(x) = W_2 f(W_1 x + b_1) + b_2, D -> 4D -> D                           (article, section 7)
 
 8 D^2 + 5 D parameters at the usual expansion of 4. GELU: Hendrycks and Gimpel 2016, arXiv:1606.08415; GPT-2 uses
-its tanh approximation, BERT the exact one, Vaswani et al. 2017 ReLU.
+its tanh approximation, BERT the exact one, Vaswani et al. 2017 ReLU, Marian's translators SiLU.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class MLP(FeedForward):
         """Hidden units; null means ``expansion`` times the width."""
         expansion: float = 4.0
         """Hidden units for each element of the width."""
-        activation: Literal["gelu", "gelu_tanh", "relu"] = "gelu_tanh"
-        """Exact GELU, its tanh approximation (they differ by up to 4.7e-4), or ReLU."""
+        activation: Literal["gelu", "gelu_tanh", "relu", "silu"] = "gelu_tanh"
+        """Exact GELU, its tanh approximation (they differ by up to 4.7e-4), ReLU, or SiLU."""
         bias: bool = True
         """Biases in both layers."""
 
@@ -51,4 +51,6 @@ class MLP(FeedForward):
     def _activate(self, x_BTF: Tensor) -> Tensor:
         if self.config.activation == "relu":
             return F.relu(x_BTF)
+        if self.config.activation == "silu":
+            return F.silu(x_BTF)
         return F.gelu(x_BTF, approximate="tanh" if self.config.activation == "gelu_tanh" else "none")
