@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from zoo.component import did_you_mean
 from zoo.contracts.architecture import Architecture
 from zoo.contracts.data import Data, Description
 from zoo.contracts.optimizer import Optimizer
 from zoo.contracts.schedule import Schedule
 from zoo.contracts.task import Task
+from zoo.contracts.weights import Weights, below
 from zoo.errors import UserError
 from zoo.initialization import NotFilledError
 
@@ -63,6 +65,31 @@ def build_schedule(recipe: Recipe) -> Schedule:
         return _make(recipe, "schedule", steps=recipe.trainer["max_steps"])
 
 
+def build_weights(recipe: Recipe) -> Weights | None:
+    """The weights that a recipe starts from, whose file is there; ``None`` where it starts from none.
+
+    Raises:
+        UserError: no path, no file, weights for another architecture.
+    """
+    if "weights" not in recipe.tree:
+        return None
+    weights: Weights = _make(recipe, "weights")
+    path, architecture = weights.config.path, recipe.component("architecture").name
+    if path is None:
+        raise UserError("weights.path isn't set", where=recipe.where("weights"), fix="give it: weights.path=FILE")
+    if not weights.fits(architecture):
+        raise UserError(
+            f"weights {recipe.component('weights').name} are for {weights.architecture}, not for {architecture}",
+            where=recipe.where("weights"),
+            fix="choose another architecture or another format of weights",
+        )
+    if not weights.file(path.expanduser()).is_file():
+        raise UserError(
+            "there is no such file", where=f"{path}, of {recipe.where('weights.path')}", fix="check the path"
+        )
+    return weights
+
+
 def check_buildable(recipe: Recipe) -> None:
     """Build all but the data, the model on the meta device, so that what can't be built is known before data is read.
 
@@ -72,9 +99,11 @@ def check_buildable(recipe: Recipe) -> None:
     recipe.component("task")
     build_schedule(recipe)
     smallest = recipe.component("architecture.embedding").load().smallest(recipe.config("architecture.embedding"))
-    model = build_model(recipe, smallest, device="meta")
+    sizes = recipe.config("architecture")
+    said = {name: getattr(sizes, name) for name in _sizes_taken(recipe) if getattr(sizes, name) is not None}
+    model = build_model(recipe, dataclasses.replace(smallest, **said), device="meta")
     with blaming(recipe, "optimizer"):
-        build_optimizer(recipe).make(model.named_parameters())
+        build_optimizer(recipe).over(model)
 
 
 def build_model(
@@ -96,9 +125,34 @@ def build_model(
         factories = _slot_factories(recipe, "architecture")
         model: Architecture = recipe.component("architecture").load()(config, **factories)
     _check_dealt(recipe, factories)
+    _freeze(model, recipe)
     if torch.device(device).type != "meta":
         _initialize(model, recipe)
     return model
+
+
+def _freeze(model: Architecture, recipe: Recipe) -> None:
+    """Keep the parameters of what ``training.freeze`` names as they are; its dropout is off, so it is one function."""
+    modules = dict(model.named_modules())
+    for index, part in enumerate(recipe.training.freeze):
+        held = [parameter for name, parameter in model.named_parameters() if below(name, [part])]
+        if not held:
+            known = [name for name, module in modules.items() if name and any(True for _ in module.parameters())]
+            raise UserError(
+                f"{part!r} is no part of the model that has parameters{did_you_mean(part, known)}",
+                where=recipe.where(f"training.freeze.{index}"),
+                fix=f"name a part: {', '.join(name for name, _ in model.named_children())}, or one inside of these",
+            )
+        for parameter in held:
+            parameter.requires_grad_(False)
+        if part in modules:
+            modules[part].eval()
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise UserError(
+            "training.freeze leaves no parameter to train",
+            where=recipe.where("training.freeze"),
+            fix="leave out a part, for example the head",
+        )
 
 
 def _check_dealt(recipe: Recipe, factories: dict[str, Any]) -> None:
@@ -215,10 +269,11 @@ def _with_data_sizes(recipe: Recipe, description: Description) -> Any:
         if said is None:
             config = dataclasses.replace(config, **{name: found})
         elif found is not None and _is_smaller(said, found):
+            enough = str(found) if isinstance(found, tuple) else f"at least {found}"
             raise UserError(
                 f"architecture.{name} is {said}, the data needs {found}",
                 where=recipe.where(f"architecture.{name}"),
-                fix=f"set it to null, which means the data's, or to at least {found}",
+                fix=f"set it to null, which means the data's, or to {enough}",
             )
     return config
 

@@ -108,6 +108,7 @@ CAUGHT: list[tuple[type[Any], str]] = [
     (others.MeanNotSum, "losses add up over rows"),
     (others.SumsWithGraph, "a loss is a scalar sum with a gradient"),
     (others.NanWithoutTargets, "a batch without any target has loss 0 and gradient 0"),
+    (others.DrawsByRow, "what a sample becomes doesn't depend on its batch"),
     (others.NanMetric, "metrics from sums"),
     (others.CountsItsCalls, "a pure function of the step"),
     (others.NegativeEnd, "a finite factor from 0 to 1 at every step"),

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zoo.data.permutation import LARGEST, epoch_draw, hash64, permute
+from zoo.data.permutation import LARGEST, epoch_draw, hash64, permute, uniform
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7, 16, 17, 255, 256, 257, 1021, 4096, 100_003])
@@ -82,3 +82,13 @@ def test_a_draw_does_not_depend_on_how_it_is_cut(first, count, size, cut):
     parts = [epoch_draw(9, first, cut, size), epoch_draw(9, first + cut, count - cut, size)]
     for all_at_once, pieces in zip(whole, zip(*parts, strict=True), strict=True):
         assert np.array_equal(all_at_once, np.concatenate(pieces))
+
+
+def test_uniform_numbers_fill_the_unit_interval_evenly():
+    numbers = uniform(3, np.arange(100_000))
+    assert numbers.dtype == np.float64
+    assert numbers.min() >= 0
+    assert numbers.max() < 1
+    counts = np.histogram(numbers, bins=20, range=(0, 1))[0]
+    assert abs(counts - 5000).max() < 5 * (5000 * 0.95) ** 0.5
+    assert uniform(1, np.arange(2)).tolist() == [0.40301438395063927, 0.39630391980025736]  # for ever

@@ -31,3 +31,9 @@ def to_images(patches_BTP: Tensor, grid: tuple[int, int], patch_size: tuple[int,
     """(B, C, H, W) images of (B, T, P) patches, the inverse of ``to_patches``."""
     split = patches_BTP.unflatten(2, (-1, *patch_size)).unflatten(1, grid)  # B rows columns C height width
     return split.permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)
+
+
+def normalized(patches_BTP: Tensor) -> Tensor:
+    """(B, T, P) each patch with mean 0 and variance 1 over its numbers, as MAE predicts them."""
+    centred_BTP = patches_BTP - patches_BTP.mean(-1, keepdim=True)
+    return centred_BTP / (patches_BTP.var(-1, keepdim=True) + 1e-6).sqrt()

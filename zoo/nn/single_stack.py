@@ -94,6 +94,8 @@ class SingleStack(Architecture):
             final_norm=config.final_norm,
         )
         self.head = head(dim=config.dim, sizes=sizes, embedding=self.embedding, norm=norm)
+        if self.causal:
+            self.head.refuse_causal()
 
     def forward(
         self,
@@ -128,6 +130,10 @@ class SingleStack(Architecture):
     def block_modules(self) -> Iterator[nn.Module]:
         """The blocks in order."""
         return iter(self.stack.blocks)
+
+    def closing_modules(self) -> Iterator[nn.Module]:
+        """The closing norm and the head."""
+        yield from (self.stack.final_norm, self.head)
 
     def initialize(self, seed: int) -> None:
         """Normal with ``initial_std``; with ``small_branches`` a branch's last layer has it over sqrt(2 layers)."""

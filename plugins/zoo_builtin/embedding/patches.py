@@ -3,7 +3,8 @@
     x = [class tokens, registers, W patch_1 + b, ..., W patch_n + b]
 
 Dosovitskiy et al. 2021, arXiv:2010.11929, equation 1 (article, section 8); two class tokens are DeiT's (Touvron et
-al. 2021, arXiv:2012.12877); registers: Darcet et al. 2024, arXiv:2309.16588. P D + D parameters for patches of P numbers.
+al. 2021, arXiv:2012.12877); registers: Darcet et al. 2024, arXiv:2309.16588. P D + D parameters for patches of P
+numbers, and D for each token in front.
 
 Positions count the tokens from 0, class tokens first, for schemes with one axis, and are (row, column) of the patch
 for schemes with two. Registers, and class tokens where they have no place, stand nowhere (-1).
@@ -30,6 +31,8 @@ class Patches(Embedding):
 
     offers = frozenset({"patches", "grid"})
     takes = frozenset({"image_size", "channels"})
+    grid: tuple[int, int]
+    patch_size: tuple[int, int]
 
     @dataclasses.dataclass(kw_only=True)
     class Config(Embedding.Config):
@@ -57,10 +60,13 @@ class Patches(Embedding):
         self.channels = channels
         self.grid = grid_of((size[0], size[1]), self.patch_size)
         self.extra = config.class_tokens + config.registers
-        self.length = self.extra + self.grid[0] * self.grid[1]
+        patches = self.grid[0] * self.grid[1]
+        self.length = self.extra + patches
+        self.places = patches + (config.class_tokens if config.class_position else 0)
         numbers = channels * self.patch_size[0] * self.patch_size[1]
         self.project = nn.Linear(numbers, self.dim, bias=config.bias)
-        self.front = nn.Embedding(self.extra, self.dim) if self.extra else None
+        self.class_tokens = nn.ModuleList(nn.Embedding(1, self.dim) for _ in range(config.class_tokens))
+        self.registers = nn.Embedding(config.registers, self.dim) if config.registers else None
 
     @classmethod
     def smallest(cls, config: Any) -> Description:
@@ -79,9 +85,25 @@ class Patches(Embedding):
             raise ValueError(f"images must be (B, {self.channels}, height, width), got {tuple(inputs.shape)}")
         self._grid(inputs)
         x_BTD = self.project(to_patches(inputs, self.patch_size))
-        if self.front is None:
-            return x_BTD
-        return torch.cat([self.front.weight.to(x_BTD.dtype).expand(len(x_BTD), -1, -1), x_BTD], 1)
+        front = [*self.class_tokens.parameters(), *(() if self.registers is None else self.registers.parameters())]
+        vectors = [rows.to(x_BTD.dtype).expand(len(x_BTD), -1, -1) for rows in front]
+        return torch.cat([*vectors, x_BTD], 1)
+
+    def refuse_other_places(self, inputs: Tensor) -> None:
+        """Refuse images of another size: the same place in a row is then another place in the image.
+
+        Raises:
+            ValueError: names both sizes.
+        """
+        if self._grid(inputs) != self.grid:
+            known, given = (
+                " x ".join(str(side * patch) for side, patch in zip(grid, self.patch_size, strict=True))
+                for grid in (self.grid, self._grid(inputs))
+            )
+            raise ValueError(
+                f"images of {given} pixels have patches in other places than the learned ones, which are those of "
+                f"{known}; resize the images, or use positions without a bound (rotary_2d, sinusoidal_2d)"
+            )
 
     def _grid(self, inputs: Tensor) -> tuple[int, int]:
         return grid_of((inputs.shape[2], inputs.shape[3]), self.patch_size)
@@ -108,6 +130,5 @@ class Patches(Embedding):
     def example(self, batch: int, length: int, generator: torch.Generator | None = None) -> Tensor:
         """(B, channels, height, width) images of the configured size, normal with deviation 1."""
         del length
-        assert self.grid is not None
         size = [side * patch for side, patch in zip(self.grid, self.patch_size, strict=True)]
         return torch.randn(batch, self.channels, *size, generator=generator)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, Literal, final
+from typing import Any, final
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from zoo.contracts.head import TokenHead
+from zoo.nn.masked import Activation, Transform
 
 __all__ = ["MaskedLM"]
 
@@ -29,20 +29,13 @@ class MaskedLM(TokenHead):
 
         tied: bool = True
         """Whether the head reuses the token table (weight tying)."""
-        activation: Literal["gelu", "gelu_tanh", "relu"] = "gelu"
+        activation: Activation = "gelu"
         """Exact GELU, its tanh approximation, or ReLU."""
 
     def __init__(self, config: Any, *, norm: Callable[..., nn.Module], **parent: Any) -> None:
         super().__init__(config, tied=config.tied, bias=True, norm=norm, **parent)
-        self.transform, self.norm = nn.Linear(self.dim, self.dim), norm(dim=self.dim)
+        self.transform = Transform(self.dim, norm=norm, activation=config.activation)
 
     def states(self, hidden: Tensor) -> Tensor:
         """(..., D) hidden states through the layer and the norm."""
-        x = self.transform(hidden)
-        activation = self.config.activation
-        x = (
-            F.relu(x)
-            if activation == "relu"
-            else F.gelu(x, approximate="tanh" if activation == "gelu_tanh" else "none")
-        )
-        return self.norm(x)
+        return self.transform(hidden)
