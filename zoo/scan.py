@@ -247,7 +247,7 @@ def _imported_kinds(target: str) -> set[str]:
 def _imports(tree: ast.Module) -> dict[str, str]:
     """What each imported name stands for: ``import a.b as c`` → c: a.b; ``from a import b`` → b: a.b."""
     names: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in _outside_functions(tree):
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Import):
@@ -255,6 +255,16 @@ def _imports(tree: ast.Module) -> dict[str, str]:
                 first = alias.name.partition(".")[0]
                 names |= {alias.asname: alias.name} if alias.asname else {first: first}
     return names
+
+
+def _outside_functions(tree: ast.Module) -> Iterator[ast.AST]:
+    """What a module's own names come from; an import inside a function gives the module none."""
+    pending: list[ast.AST] = [*reversed(tree.body)]
+    while pending:
+        node = pending.pop()
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            pending += reversed(list(ast.iter_child_nodes(node)))
 
 
 def _dotted(node: ast.expr) -> str:

@@ -99,7 +99,9 @@ def test_every_installed_recipe_and_preset_composes() -> None:
     registry = Registry.discover()
     names = RecipeFolders(registry).names()
     assert "preset/gpt2-medium" in names
+    given = {"vaswani_base_parallel": ["data.files=[a.tsv]"]}
+    given |= dict.fromkeys(["vit_small_imagefolder", "vit_base_imagefolder"], ["data.root=images"])
     for name in names:
-        recipe = load_recipe(name, registry=registry)
+        recipe = load_recipe(name, given.get(name, ()), registry=registry)
         assert recipe.component("architecture").kind == "architecture"
     assert load_recipe("gpt2-medium", registry=registry).config("architecture").layers == 24

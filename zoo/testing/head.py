@@ -6,6 +6,7 @@ Dimension legend: B batch, T tokens, D width.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,7 +45,7 @@ class HeadCase(ModuleCase):
         """The head beside an embedding of tokens, or of patches, or of patches with two class tokens, as it asks."""
         errors = []
         for name, asked in (("tokens", {}), ("patches", {}), ("patches", {"class_tokens": 2})):
-            component = Registry.discover(environment={}).find("embedding", name).load()
+            component = _embedding_class(name)
             embedding = component(component.Config(**asked), dim=DIM, sizes=SIZES)
             try:
                 head = self.component(
@@ -64,6 +65,11 @@ class HeadCase(ModuleCase):
         if "order_scores" not in self.component.offers:
             return scores
         return torch.cat([scores.flatten(1), module.head.order_scores(hidden_BTD)], 1)
+
+
+@functools.cache
+def _embedding_class(name: str) -> type[Any]:
+    return Registry.discover(environment={}).find("embedding", name).load()
 
 
 def _norm(*, dim: int) -> nn.Module:
