@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+
 from parity import compare, small_recipe
 
 transformers = __import__("pytest").importorskip("transformers")

@@ -27,6 +27,8 @@ class RecipeSubject(ModelSubject):
     def __init__(self, recipe: Recipe, *, seed: int = 0, **others: Any) -> None:
         self.recipe = recipe
         offers = recipe.component("architecture").load().offers
+        if "patches" in recipe.component("architecture.embedding").load().offers:
+            offers -= {"padding", "documents", "cache"}  # an image comes whole
         super().__init__(self.build_on, offers, seed=seed)
         count = sum(parameter.numel() for parameter in self.build_on("meta").parameters())
         if count > _LARGEST:

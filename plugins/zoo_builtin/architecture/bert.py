@@ -10,6 +10,7 @@ parts make other encoders: RoBERTa, or a modern one with rotary positions, pre-n
 """
 
 from __future__ import annotations
+
 import dataclasses
 from typing import final
 

@@ -19,6 +19,7 @@ class GPT2Weights(Weights):
     """Names and layouts of GPT-2."""
 
     architecture = "gpt2"
+    heads = ("lm_head", "score", "classifier")
 
     def matches(self, model: Architecture) -> Iterator[Match]:
         """All tensors of a GPT-2 with a tied head."""
