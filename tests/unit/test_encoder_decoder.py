@@ -91,6 +91,7 @@ def test_it_ignores_the_sources_padding_and_generates_as_it_reads(variant: str) 
     torch.testing.assert_close(last, whole[[1, 0], 3:], **CLOSE)
 
 
+@pytest.mark.article("cross-attention, section 8")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_targets_see_no_later_targets_and_all_of_the_source(variant: str) -> None:
     model = translator(variant)

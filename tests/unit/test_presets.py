@@ -89,7 +89,7 @@ def test_the_closed_form_of_vit(layers: int, dim: int, patch: int, grid: tuple[i
     assert sum(parameter.numel() for parameter in model.parameters()) == expected
 
 
-@pytest.mark.article("section 9")
+@pytest.mark.article("Vaswani base, notes")
 @pytest.mark.parametrize(
     ("name", "closing_norms", "without_table"),
     [("vaswani-base", 63_084_544, 44_140_544), ("vaswani-big", 214_249_472, 176_361_472)],

@@ -100,7 +100,7 @@ def test_every_installed_recipe_and_preset_composes() -> None:
     names = RecipeFolders(registry).names()
     assert "preset/gpt2-medium" in names
     given = {"vaswani_base_parallel": ["data.files=[a.tsv]"]}
-    given |= dict.fromkeys(["vit_small_imagefolder", "vit_base_imagefolder"], ["data.root=images"])
+    given |= {name: ["data.root=images"] for name in ("vit_small_imagefolder", "vit_base_imagefolder")}
     for name in names:
         recipe = load_recipe(name, given.get(name, ()), registry=registry)
         assert recipe.component("architecture").kind == "architecture"

@@ -260,7 +260,7 @@ def test_berts_known_ids():
 
 def test_a_capital_sigma_is_small_as_in_the_middle_of_a_word(tmp_path):
     """As in ``tokenizers`` and so in transformers; Google's Python made it a final one."""
-    assert make(tmp_path, "σας", "σασ").encode("ΣΑΣ") == [6]
+    assert make(tmp_path, "σας", "σασ").encode("ΣΑΣ") == [6]  # noqa: RUF001
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
