@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class UserError(Exception):
     """The user's input is wrong: one message that says what, where, and what to do. The command line exits 2.
@@ -54,3 +56,9 @@ class Interrupted(RunFailed):
     def __init__(self, signal_number: int, step: int) -> None:
         self.signal_number, self.step = signal_number, step
         super().__init__(f"interrupted after step {step}; state saved")
+
+
+def counted(title: str, names: Sequence[str], most: int = 5) -> list[str]:
+    """``7 missing (a, b, c, d, e, ...)``, a part of a message, or nothing where there are none."""
+    shown = ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+    return [f"{len(names)} {title} ({shown})"] if names else []

@@ -23,6 +23,7 @@ from zoo.registry import Registry
 HEAVY = {"torch", "lightning", "omegaconf", "rich", "numpy", "transformers", "torchvision", "timm", "tiktoken"}
 
 ACCEPTED = {
+    "predict": ["RUN", "INPUTS", "--top", "--plugin", "--json"],
     "compare": ["SOURCE", "OVERRIDES", "--run", "--dry-run", "--plugin", "--json"],
     "list": ["KIND", "--plugin", "--json"],
     "show": ["SOURCE", "OVERRIDES", "--explain", "--plugin", "--json"],
@@ -126,7 +127,7 @@ def test_every_command_and_option_says_what_it_is_for() -> None:
     ("arguments", "message"),
     [
         (["lst"], "error: there is no command 'lst'; did you mean 'list'?\n  do: see zoo --help\n"),
-        (["predict"], "error: there is no command 'predict'\n"),
+        (["serve"], "error: there is no command 'serve'\n"),
         (
             ["train", "--resum"],
             "error: No such option '--resum'. (Did you mean one of: '--resume', '--run'?)\n  do: see zoo train -",

@@ -74,9 +74,10 @@ class Backend:
             raise self.error
         return {"run": "runs/small 1", "status": "completed", "steps": 1200, "split": "validation", "metrics": METRICS}
 
-    def evaluate(self, run: Any, overrides: Any, split: str) -> dict[str, Any]:
+    def evaluate(self, run: Any, overrides: Any, split: str, **decoding: Any) -> dict[str, Any]:
         print("chatter of a library")
         self.asked |= {"run": run, "overrides": overrides, "split": split, "plugins": os.environ.get("ZOO_PLUGINS")}
+        self.asked["decoding"] = decoding
         return {"run": str(run), "status": "completed", "steps": 7, "split": split, "metrics": {"test_loss": 2.0}}
 
     def load_run(self, run: Any) -> Any:
@@ -198,8 +199,17 @@ def test_eval_hands_on_split_overrides_and_plugins(
     )
     assert main(["eval", "r", "data.length=8", "--split", "test", "--plugin", "mine.py"]) == 0
     expected = {"run": "r", "overrides": ("data.length=8",), "split": "test", "plugins": str(here / "mine.py")}
-    assert backend.asked == expected
+    assert backend.asked == {**expected, "decoding": {"beams": None, "length_penalty": 1.0}}
     assert capsys.readouterr().out.endswith("completed after 7 steps:\ntest_loss  2.0000\nrun: r\n")
+
+
+def test_eval_with_bleu_says_how_to_write(backend: Backend, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["eval", "r", "--bleu"]) == 0
+    assert backend.asked["decoding"] == {"beams": 1, "length_penalty": 1.0}
+    assert main(["eval", "r", "--bleu", "--beams", "4", "--length-penalty", "0.6"]) == 0
+    assert backend.asked["decoding"] == {"beams": 4, "length_penalty": 0.6}
+    assert main(["eval", "r", "--beams", "4"]) == 2
+    assert "--beams and --length-penalty are for --bleu alone" in capsys.readouterr().err
 
 
 def test_eval_as_json_is_one_document(backend: Backend, capfd: pytest.CaptureFixture[str]) -> None:

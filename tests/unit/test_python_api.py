@@ -27,7 +27,18 @@ def test_importing_the_zoo_imports_nothing_heavy() -> None:
 
 
 def test_the_interface_is_these_names() -> None:
-    names = ["UserError", "build", "compare", "components", "evaluate", "generate", "load", "load_recipe", "train"]
+    names = [
+        "UserError",
+        "build",
+        "compare",
+        "components",
+        "evaluate",
+        "generate",
+        "load",
+        "load_recipe",
+        "predict",
+        "train",
+    ]
     assert sorted(zoo.__all__) == names
     assert sorted(dir(zoo)) == sorted([*names, "__version__"])
 

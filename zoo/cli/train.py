@@ -13,6 +13,7 @@ from zoo.cli import options, output
 from zoo.errors import UserError
 
 SAMPLE_TOKENS = 120
+SAMPLE_PAIRS = 4
 
 
 @click.command("train")
@@ -65,18 +66,40 @@ def _resumed(source: str, run: Path | None) -> Path:
 
 def _show_sample(result: Mapping[str, Any]) -> None:
     """What the trained model writes, if it can, and the command that makes it write more."""
-    from zoo.generation import continue_texts, has_cache
+    from zoo.generation import can_generate, continue_texts, has_cache
     from zoo.training.run import load_run
 
     run = output.near(result["run"])
     loaded = load_run(run)
-    if loaded.tokenizer is None or "causal" not in loaded.model.offers:
+    if loaded.tokenizer is None or not can_generate(loaded.model):
         click.echo(f"next: zoo eval {shlex.quote(run)} --split test")
+        return
+    if "cross" in loaded.model.offers:
+        _show_pairs(run)
         return
     cache = has_cache(loaded.model)
     (sample,) = continue_texts(loaded, [""], max_new_tokens=SAMPLE_TOKENS, temperature=0.8, cache=cache)
-    shown = "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in sample.text)
-    click.echo(f"\nit writes:\n{shown.strip()}\n")
+    shown = _shown(sample.text, keep="\n\t").strip()
+    click.echo(f"\nit writes:\n{shown}\n")
     words = [word for word in sample.text.split() if word.isascii() and word.isprintable()]
     how = f"--prompt {shlex.quote(words[0] if words else 'The')}" + ("" if cache else " --no-cache")
     click.echo(f"next: zoo generate {shlex.quote(run)} {how}")
+
+
+def _show_pairs(run: str) -> None:
+    """What a trained encoder-decoder makes of some sources that it hasn't learned from."""
+    from zoo.training.decoded import sample_texts
+
+    pairs = sample_texts(run, SAMPLE_PAIRS, SAMPLE_TOKENS)
+    click.echo("\nit writes:")
+    for source, text, target in pairs:
+        click.echo(
+            f"  {_shown(source)} → {_shown(text)}" + ("" if text == target else f"   (target: {_shown(target)})")
+        )
+    source = pairs[0][0] if pairs else "SOURCE"
+    click.echo(f"\nnext: zoo generate {shlex.quote(run)} --prompt {shlex.quote(source)} --temperature 0")
+
+
+def _shown(text: str, keep: str = "") -> str:
+    """The text as a terminal may have it, on one line unless ``keep`` has line ends."""
+    return "".join(char if char.isprintable() or char in keep else "\ufffd" for char in text)

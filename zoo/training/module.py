@@ -39,7 +39,7 @@ class StepResult(NamedTuple):
     norm: float
     """2-norm of the gradient before clipping."""
     lr: float
-    """Learning rate of the first parameter group."""
+    """Largest learning rate of the parameter groups."""
     tokens: int
     """Tokens of the step."""
     signal: int
@@ -94,7 +94,7 @@ class TrainingModule(lightning.LightningModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """The recipe's optimizer; ``training_step`` sets its learning rate, a pure function of the step."""
-        optimizer = build_optimizer(self.job.recipe).make(self.model.named_parameters())
+        optimizer = build_optimizer(self.job.recipe).over(self.model)
         for group in optimizer.param_groups:
             group["initial_lr"] = group["lr"]
         self._gradient = Gradient(self.model.parameters())
@@ -195,7 +195,7 @@ class TrainingModule(lightning.LightningModule):
             raise Diverged(step, f"gradient norm is {norm}")
 
     def _step_optimizer(self, step: int, clip: float) -> float:
-        """Clip, set the learning rate, step; gives the learning rate of the first group."""
+        """Clip, set the learning rates, step; gives the largest of them."""
         if clip < 1:
             self._gradient.scale(clip)
         optimizer = self.optimizers()
@@ -205,7 +205,7 @@ class TrainingModule(lightning.LightningModule):
             group["lr"] = group["initial_lr"] * factor
         optimizer.step()
         optimizer.zero_grad()
-        return optimizer.param_groups[0]["lr"]
+        return max(group["lr"] for group in optimizer.param_groups)
 
     # Measuring ---------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from zoo.contracts.data import Description
 from zoo.contracts.tokenizer import Tokenizer
 from zoo.errors import UserError
 from zoo.recipe import Comparison, Recipe, load_recipe
+from zoo.recipe.sections import plain
 from zoo.recipe.source import read_file, write_text
 from zoo.recipe.training import RUNS
 from zoo.registry import Registry
@@ -86,7 +87,7 @@ class RunFolder:
         tokenizer = job.data.tokenizer()
         if tokenizer is not None and "tokenizer" in job.data.slots:
             name = job.recipe.tree["data"]["tokenizer"]["name"]
-            config = dataclasses.asdict(tokenizer.config)
+            config = plain(dataclasses.asdict(tokenizer.config))
             write_json(self.tokenizer, {"name": name, "config": config, "state": tokenizer.state()})
         if (labels := job.data.labels()) is not None:
             write_json(self.labels, list(labels))
@@ -104,7 +105,9 @@ class RunFolder:
 
 
 def _lock(job: Job) -> dict[str, Any]:
-    sizes = {name: list(v) if isinstance(v, tuple) else v for name, v in vars(job.task.describe()).items()}
+    given = {name: size for name, size in vars(job.model.config.sizes()).items() if size is not None}
+    sizes = vars(job.task.describe()) | given
+    sizes = {name: list(size) if isinstance(size, tuple) else size for name, size in sizes.items()}
     lock = {**job.recipe.lock(), "data": {"sha256": job.data.fingerprint()}, "sizes": sizes}
     return {**lock, "weights": job.origin} if job.origin else lock
 

@@ -12,7 +12,7 @@ from typing import Any
 import lightning
 import torch
 
-from zoo.builder import build_optimizer, build_schedule, check_parts
+from zoo.builder import build_optimizer, build_schedule, build_weights, check_parts
 from zoo.errors import Diverged, Interrupted, RunFailed, UserError
 from zoo.recipe import Recipe
 from zoo.training.bookkeeper import Bookkeeper
@@ -21,6 +21,7 @@ from zoo.training.job import Job, build_job
 from zoo.training.module import TrainingModule
 from zoo.training.resume import find_start
 from zoo.training.run import RunFolder, claim_run
+from zoo.training.start import start_from
 from zoo.training.trainer import (
     RunLog,
     awaited,
@@ -55,16 +56,17 @@ def train(recipe: Recipe, run: str | Path | None = None, resume: bool = False) -
     """
     if resume and run is None:
         raise UserError("resume needs to know the run", where="--resume", fix="give its folder: --run DIR")
-    _check(recipe)
+    _check(recipe, resume)
     log = RunLog()
     with contained(recipe, log):
-        job = build_job(recipe)
+        began = RunFolder(Path(run)) if resume and run is not None else None
+        job = build_job(recipe, began if "weights" in recipe.tree else None)
+        start = None if began is None else find_start(job, began)
+        job, lines = _with_weights(job, began if start else None)
         bookkeeper = Bookkeeper(job, log)
         trainer = make_trainer(recipe, [bookkeeper, *_plugin_callbacks(recipe)])
-        start = None
-        if resume:
-            assert run is not None
-            start = find_start(job, RunFolder(Path(run)))
+        if trainer.is_global_zero:
+            print(*lines, sep="\n", end="\n" * bool(lines), file=sys.stderr, flush=True)
         if line := awaited(trainer):
             print(line, file=sys.stderr, flush=True)
         if not trainer.is_global_zero:
@@ -74,14 +76,32 @@ def train(recipe: Recipe, run: str | Path | None = None, resume: bool = False) -
             return _lead(job, trainer, bookkeeper, start)
 
 
-def _check(recipe: Recipe) -> None:
+def _check(recipe: Recipe, resume: bool) -> None:
     """Find out what can't work before any data is touched."""
     check_parts(recipe)
+    if not resume:  # a run that goes on has weights of its own
+        build_weights(recipe)
     build_optimizer(recipe)
     build_schedule(recipe)
     check_loggers(recipe)
     check_nodes(recipe)
     make_strategy(recipe)
+
+
+def _with_weights(job: Job, continued: RunFolder | None) -> tuple[Job, list[str]]:
+    """The job with the weights that its recipe starts from, and what to say of them.
+
+    A run that goes on from a checkpoint doesn't load them again; their hash stays in its lock file.
+    """
+    if continued is not None:
+        return job._replace(origin=continued.locked().get("weights")), []
+    weights = build_weights(job.recipe)
+    if weights is None:
+        return job, []
+    origin, lines = start_from(weights, job.model, job.recipe)
+    for line in lines:
+        logger.info(line)
+    return job._replace(origin=origin), lines
 
 
 def _plugin_callbacks(recipe: Recipe) -> list[lightning.Callback]:

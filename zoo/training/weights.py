@@ -11,11 +11,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from zoo.errors import UserError
+from zoo.errors import UserError, counted
 from zoo.training.files import write_bytes
 
 _WRAPPER = re.compile(r"(^|\.)(_orig_mod|module)\.")
-_SHOWN = 5
 
 
 def plain_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -76,10 +75,10 @@ def load_weights(model: nn.Module, state: Mapping[str, Tensor], source: str) -> 
         bool(values) and values[0].shape == tensor.shape for values, (_, tensor) in zip(found, own, strict=True)
     )
     problems = [
-        *_listed("missing", [names[0] for values, (names, _) in zip(found, own, strict=True) if not values]),
-        *_listed("not in the model", [name for name in given if name not in known]),
-        *_listed("of another shape", _misshapen(given, own)),
-        *_listed("one tensor with different values", _disagreeing(given, own)),
+        *counted("missing", [names[0] for values, (names, _) in zip(found, own, strict=True) if not values]),
+        *counted("not in the model", [name for name in given if name not in known]),
+        *counted("of another shape", _misshapen(given, own)),
+        *counted("one tensor with different values", _disagreeing(given, own)),
     ]
     if problems:
         raise UserError(
@@ -115,9 +114,3 @@ def _disagreeing(given: Mapping[str, Tensor], own: list[tuple[list[str], Tensor]
         if any(not torch.equal(given[present[0]], given[name]) for name in present[1:]):
             result.append(" and ".join(present))
     return result
-
-
-def _listed(title: str, names: list[str]) -> list[str]:
-    """``3 missing (a, b, c)``, or nothing."""
-    shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
-    return [f"{len(names)} {title} ({shown})"] if names else []
