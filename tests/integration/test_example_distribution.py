@@ -80,7 +80,7 @@ print(json.dumps([[each.name, each.provider, each.load().__name__] for each in r
 
 
 def test_its_attention_passes_the_zoo_s_checks(environment: Any, tmp_path: Path) -> None:
-    report = json.loads(environment.run("zoo", "check", "gated", "--json", cwd=tmp_path))
+    report = json.loads(environment.run("zoo", "check", "attention/gated", "--json", cwd=tmp_path))
     assert report["failed"] == 0
     assert report["passed"] >= 10
     assert {check["status"] for check in report["checks"]} <= {"passed", "skipped"}

@@ -87,6 +87,18 @@ def environment(make_environment: Callable[..., Any], wheel: Path) -> Any:
     return make_environment(wheel)
 
 
+LOAD_ALL = """
+import sys
+from zoo.recipe import load_comparison, load_recipe
+
+own = {"vaswani_base_parallel": ["data.files=[a.tsv]"], "vit_small_imagefolder": ["data.root=a"]}
+own["vit_base_imagefolder"] = own["vit_small_imagefolder"]
+for name in sys.argv[1:]:
+    load_comparison(name) if name.startswith("compare/") else load_recipe(name, own.get(name, ()))
+"""
+"""Recipes for data of one's own are told where it is."""
+
+
 class TestInstalled:
     """From a folder that has nothing to do with the checkout."""
 
@@ -122,7 +134,6 @@ class TestInstalled:
     def test_every_recipe_is_found_by_name(self, environment: Any, wheel: Path, tmp_path: Path) -> None:
         prefix = "zoo_builtin/recipes/"
         files = {name.removeprefix(prefix) for name in contents(wheel) if name.startswith(prefix)}
-        program = "import sys, zoo.recipe; [zoo.recipe.load_recipe(name) for name in sys.argv[1:]]"
         names = [name.removesuffix(".yaml") for name in sorted(files) if not name.startswith("_base/")]
-        assert {"gpt2_text", "preset/gpt2"} <= set(names)
-        environment.run("python", "-c", program, *names, cwd=tmp_path)
+        assert {"gpt2_text", "preset/gpt2", "compare/parts"} <= set(names)
+        environment.run("python", "-c", LOAD_ALL, *names, cwd=tmp_path)

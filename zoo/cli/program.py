@@ -78,6 +78,9 @@ def _report(error: BaseException) -> int:
             command = error.ctx.command_path if error.ctx else "zoo"
             return _say(f"{error.format_message()}\n  do: see {command} --help", 2)
         case click.Abort() | KeyboardInterrupt():
+            # An interrupted exec of text, as dataclasses make their methods by, leaves a mark in CPython that it was
+            # unhandled; at its end the process would kill itself by the signal. Another exec takes the mark away.
+            exec("")
             return 130
         case Interrupted():
             return _say(str(error), 128 + error.signal_number)
