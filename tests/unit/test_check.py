@@ -32,6 +32,7 @@ BUILTIN = [
 TEMPLATES = Path(templates.__file__).parent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("record", BUILTIN, ids=lambda record: record.key)
 def test_every_built_in_passes(record) -> None:
     report = check(record.key)

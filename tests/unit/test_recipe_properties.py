@@ -69,6 +69,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     yield tmp_path_factory.mktemp("recipes") / "a.yaml"
 
 
+@pytest.mark.slow
 @settings(fixed, max_examples=60)
 @given(values=recipes)
 def test_a_saved_recipe_loads_as_the_same_tree(file: Path, values: dict[str, Any]) -> None:
@@ -106,6 +107,7 @@ overrides = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(fixed, max_examples=40)
 @given(several=overrides)
 def test_overrides_at_once_are_overrides_one_by_one(file: Path, several: list[str]) -> None:
