@@ -5,12 +5,16 @@ Plain click: with it ``zoo --help`` takes half the time that it takes with typer
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from types import FrameType
+from typing import Self
 
 import click
 
@@ -58,12 +62,36 @@ def run(arguments: Sequence[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="backslashreplace")  # a terminal that can't show a character is no reason to stop
-    try:
-        code = commands.main(args=arguments, prog_name="zoo", standalone_mode=False)
-        sys.stdout.flush()
-    except BaseException as error:
-        return _report(error)
+    with _Interrupts() as interrupts:
+        try:
+            code = commands.main(args=arguments, prog_name="zoo", standalone_mode=False)
+            sys.stdout.flush()
+        except BaseException as error:
+            return _report(KeyboardInterrupt() if interrupts.seen else error)
     return code or 0
+
+
+class _Interrupts:
+    """Remembers a Ctrl-C: one that falls into an import is swallowed by some libraries, which then fail otherwise.
+
+    While a run trains, its own handler takes the signal instead of this one.
+    """
+
+    seen = False
+
+    def __enter__(self) -> Self:
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            with contextlib.suppress(ValueError):  # only the main thread can take signals
+                signal.signal(signal.SIGINT, self._interrupt)
+        return self
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        self.seen = True
+        signal.default_int_handler(number, frame)
+
+    def __exit__(self, *error: object) -> None:
+        if signal.getsignal(signal.SIGINT) == self._interrupt:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _report(error: BaseException) -> int:
