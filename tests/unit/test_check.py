@@ -39,6 +39,7 @@ def test_every_built_in_passes(record) -> None:
     assert report.ok or not report.count("failed"), report.text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_template_passes(kind: str) -> None:
     began = time.process_time()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ def padding(plan: BatchPlan, samples: np.ndarray) -> float:
     return 1 - found.sum() / (found.size * found.max())
 
 
+@pytest.mark.slow
 @given(**SIZES)
 def test_windows_hold_what_the_plain_plan_holds(size: int, batch_size: int, seed: int) -> None:
     """So every sample comes once an epoch: the plain plan's tests say so of the plain plan."""
