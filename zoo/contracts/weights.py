@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -49,6 +49,12 @@ class Match:
         tensor = torch.cat([piece.unflatten(0, (self.groups, -1)) for piece in tensors], 1).flatten(0, 1)
         tensor = tensor.T if self.transposed else tensor
         return (tensor.reshape(self.shape) if self.shape else tensor).contiguous()
+
+
+def same(theirs: str, ours: str) -> Iterator[Match]:
+    """A layer's weight and bias, the same in both."""
+    for kind in ("weight", "bias"):
+        yield Match(f"{theirs}.{kind}", (f"{ours}.{kind}",))
 
 
 Resize = Callable[[str, Tensor, int], "Tensor | None"]

@@ -7,13 +7,7 @@ from collections.abc import Iterator, Mapping
 from torch import Tensor
 
 from zoo.contracts.architecture import Architecture
-from zoo.contracts.weights import Match
-
-
-def same(theirs: str, ours: str) -> Iterator[Match]:
-    """A layer's weight and bias, the same in both."""
-    for kind in ("weight", "bias"):
-        yield Match(f"{theirs}.{kind}", (f"{ours}.{kind}",))
+from zoo.contracts.weights import Match, same
 
 
 def encoder_matches(model: Architecture) -> Iterator[Match]:

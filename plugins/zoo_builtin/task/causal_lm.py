@@ -21,7 +21,7 @@ from zoo.contracts.architecture import Architecture
 from zoo.contracts.data import Data
 from zoo.contracts.head import TokenHead
 from zoo.contracts.task import Batch, Loss, Task
-from zoo.contracts.values.mask import Mask
+from zoo.contracts.values.mask import mask_of
 from zoo.errors import RunFailed
 from zoo.nn.loss import NO_TARGET, summed_cross_entropy
 
@@ -51,7 +51,7 @@ class CausalLM(Task):
 
     def loss(self, model: Architecture, batch: Batch) -> Loss:
         """Summed loss in nats; the sums are ``loss``, ``targets``, ``correct`` and ``bytes`` of the targets."""
-        output, head = model(batch["ids"], mask=_mask(batch)), cast(TokenHead, model.head)
+        output, head = model(batch["ids"], mask=mask_of(batch, causal=True)), cast(TokenHead, model.head)
         targets_N = batch["targets"].flatten()
         states_ND = head.states(output.hidden).flatten(0, 1)
         loss, correct = summed_cross_entropy(states_ND, head.weight, head.bias, targets_N)
@@ -86,10 +86,3 @@ class CausalLM(Task):
             sizes = [len(tokenizer.token_bytes(token)) for token in range(tokenizer.vocab_size)]
             self._bytes_V = torch.tensor(sizes, device=device)
         return self._bytes_V
-
-
-def _mask(batch: Batch) -> Mask | None:
-    documents, valid = batch.get("documents"), batch.get("valid")
-    if documents is None and valid is None:
-        return None
-    return Mask(causal=True, documents_BS=documents, valid_BS=valid)

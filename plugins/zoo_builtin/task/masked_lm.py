@@ -28,7 +28,7 @@ from zoo.contracts.data import Data, Description, Draw, Split
 from zoo.contracts.head import TokenHead
 from zoo.contracts.task import Batch, Loss, Task
 from zoo.contracts.tokenizer import Tokenizer
-from zoo.contracts.values.mask import Mask
+from zoo.contracts.values.mask import mask_of
 from zoo.data.permutation import hash64, uniform
 from zoo.errors import RunFailed
 from zoo.nn.loss import NO_TARGET, summed_cross_entropy
@@ -116,7 +116,7 @@ class MaskedLM(Task):
 
     def loss(self, model: Architecture, batch: Batch) -> Loss:
         """Summed loss in nats; the sums are ``loss``, ``targets`` and ``correct``."""
-        output, head = model(batch["ids"], mask=_mask(batch)), cast(TokenHead, model.head)
+        output, head = model(batch["ids"], mask=mask_of(batch, causal=False)), cast(TokenHead, model.head)
         chosen_BT = batch["targets"] != NO_TARGET
         states_ND = head.states(output.hidden[chosen_BT])  # the head sees the chosen tokens only
         targets_N = batch["targets"][chosen_BT]
@@ -147,10 +147,3 @@ def _word_edges(tokenizer: Tokenizer, size: int) -> tuple[np.ndarray, np.ndarray
     texts = [tokenizer.token_bytes(token) for token in range(size)]
     begins = np.array([text[:1].isspace() for text in texts])
     return begins, np.array([text[-1:].isspace() for text in texts])
-
-
-def _mask(batch: Batch) -> Mask | None:
-    documents, valid = batch.get("documents"), batch.get("valid")
-    if documents is None and valid is None:
-        return None
-    return Mask(documents_BS=documents, valid_BS=valid)

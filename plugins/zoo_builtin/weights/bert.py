@@ -12,8 +12,8 @@ from typing import final
 from torch import Tensor
 
 from zoo.contracts.architecture import Architecture
-from zoo.contracts.weights import Match, Weights
-from zoo.nn.bert_weights import encoder_matches, same, second_names, token_head_matches
+from zoo.contracts.weights import Match, Weights, same
+from zoo.nn.bert_weights import encoder_matches, second_names, token_head_matches
 
 __all__ = ["BERTWeights"]
 

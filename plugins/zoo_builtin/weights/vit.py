@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from typing import final
 
 from zoo.contracts.architecture import Architecture
-from zoo.contracts.weights import Match, Weights
-from zoo.nn.bert_weights import same
+from zoo.contracts.weights import Match, Weights, same
 from zoo.nn.vit_weights import kernel_match, row_matches, schemes
 
 __all__ = ["ViTWeights"]

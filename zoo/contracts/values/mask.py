@@ -9,6 +9,7 @@ Dimension legend: B batch, T query slots, S key slots.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -269,6 +270,14 @@ def positions_of(valid_BS: Tensor | None, documents_BS: Tensor | None) -> Tensor
         opens[:, 1:] = documents_BS[:, 1:] != documents_BS[:, :-1]
         before = before - torch.where(opens, before, 0).cummax(1).values
     return torch.where(counted.bool(), before, 0)
+
+
+def mask_of(batch: Mapping[str, Tensor], *, causal: bool) -> Mask | None:
+    """The mask that a batch's ``documents`` and ``valid`` ask for; ``None`` where it has neither."""
+    documents, valid = batch.get("documents"), batch.get("valid")
+    if documents is None and valid is None:
+        return None
+    return Mask(causal=causal, documents_BS=documents, valid_BS=valid)
 
 
 CAUSAL = Mask(causal=True)
