@@ -34,6 +34,7 @@ from zoo.data.image_sets import (
     open_torchvision,
     split_images,
 )
+from zoo.data.splits import check_shares
 from zoo.data.token_cache import Tokens, open_or_build
 from zoo.errors import UserError
 
@@ -327,13 +328,7 @@ def _check_config(config: Images.Config) -> None:
     if config.cache_gigabytes < 0 or config.shift < 0:
         name = "shift" if config.shift < 0 else "cache_gigabytes"
         raise UserError(f"{name} is {getattr(config, name)}, below 0", where=f"data.{name}")
-    shares = [config.validation or 0, config.test or 0]
-    if min(shares) < 0 or sum(shares) >= 1:
-        raise UserError(
-            f"validation ({config.validation}) and test ({config.test}) are shares of the images; something must be "
-            "left for training",
-            where="data.validation, data.test",
-        )
+    check_shares(config.validation or 0, config.test or 0)
     if config.augment is not None:
         make_policy(config.augment, [0.5], (32, 32))
 
