@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -161,7 +161,7 @@ def _check_dealt(recipe: Recipe, factories: dict[str, Any]) -> None:
         listed = made if isinstance(made, list) else []
         layers = sum(factory.used for factory in listed)
         if 0 < layers < len(listed):
-            path = listed[0].path
+            path = listed[0].path.rpartition(".")[0]
             raise UserError(
                 f"{path} lists {len(listed)} parts for {layers} layers; no layer would use the last of them",
                 where=recipe.where(path),
@@ -195,10 +195,17 @@ def check_parts(recipe: Recipe) -> None:
 
 def _check_task(recipe: Recipe) -> None:
     """A task's needs are met by the architecture, its embedding and its head together."""
+    task, architecture = recipe.component("task"), recipe.component("architecture")
+    if "cross" in architecture.load().offers and "cross" not in task.load().needs:
+        raise UserError(
+            f"architecture {architecture.name} reads a source beside its input, and task {task.name} gives it none",
+            where=recipe.where("task"),
+            fix="choose another architecture, or a task with a source, as seq2seq",
+        )
     slots = recipe.component("architecture").load().slots
     places = ["architecture", *(f"architecture.{name}" for name in ("embedding", "head") if name in slots)]
     offers = {place: recipe.component(place).load().offers for place in places}
-    missing = recipe.component("task").load().needs - frozenset().union(*offers.values())
+    missing = task.load().needs - frozenset().union(*offers.values())
     if not missing:
         return
     word = min(missing)
@@ -206,7 +213,7 @@ def _check_task(recipe: Recipe) -> None:
     kinds = [place.rpartition(".")[2] for place in places]
     able = [f"{kind} {name}" for kind in kinds for name in _offering(recipe, kind, frozenset({word}))]
     raise UserError(
-        f"task {recipe.component('task').name} needs a model that offers '{word}'; {told}",
+        f"task {task.name} needs a model that offers '{word}'; {told}",
         where=recipe.where("task"),
         fix=f"choose another task, or one of: {', '.join(able)}",
     )
@@ -222,8 +229,7 @@ def _check_attention(recipe: Recipe, name: str, slot: Slot) -> None:
     needs = dict.fromkeys(slot.needs, recipe.component("architecture").name)
     beside = f"{name.rpartition('.')[0]}.position".lstrip(".")
     if beside in recipe.component("architecture").load().slots and "cross" not in slot.needs:
-        for component, _ in _parts(recipe, beside):
-            needs |= dict.fromkeys(component.load().needs(), f"position {component.name}")
+        needs |= _needs_of_positions(recipe, _places(recipe, beside))
     for component, _ in _parts(recipe, name):
         offers = component.load().offers
         if missing := {word: by for word, by in needs.items() if word not in offers}:
@@ -233,6 +239,18 @@ def _check_attention(recipe: Recipe, name: str, slot: Slot) -> None:
                 where=recipe.where(f"architecture.{name}"),
                 fix=f"choose one of: {', '.join(_offering(recipe, 'attention', frozenset(needs)))}",
             )
+
+
+def _needs_of_positions(recipe: Recipe, places: Iterable[str]) -> dict[str, str]:
+    """Word → who needs it, for position schemes and those in slots of theirs."""
+    needs: dict[str, str] = {}
+    for place in places:
+        component = recipe.component(place)
+        needs |= dict.fromkeys(component.load().needs(), f"position {component.name}")
+        for name, slot in component.load().slots.items():
+            if slot.kind == "position":
+                needs |= _needs_of_positions(recipe, recipe.places(f"{place}.{name}"))
+    return needs
 
 
 def _check_grid(recipe: Recipe, name: str) -> None:
@@ -250,8 +268,13 @@ def _check_grid(recipe: Recipe, name: str) -> None:
 
 def _parts(recipe: Recipe, name: str) -> list[tuple[Component, Any]]:
     """What a slot of the architecture holds, or the slot that it is like where it is empty."""
+    return [(recipe.component(place), recipe.config(place)) for place in _places(recipe, name)]
+
+
+def _places(recipe: Recipe, name: str) -> list[str]:
+    """Key paths of what ``_parts`` gives."""
     slot = recipe.component("architecture").load().slots[name]
-    return recipe.parts(f"architecture.{name}") or (_parts(recipe, slot.like) if slot.like else [])
+    return recipe.places(f"architecture.{name}") or (_places(recipe, slot.like) if slot.like else [])
 
 
 def _offering(recipe: Recipe, kind: str, words: frozenset[str]) -> Iterator[str]:
@@ -283,10 +306,10 @@ def _is_smaller(said: Any, found: Any) -> bool:
 
 
 def _slot_factories(recipe: Recipe, path: str) -> dict[str, Any]:
-    """A factory, or for a list several, for each slot of an architecture."""
+    """A factory, or for a list several, for each slot of a component."""
     factories: dict[str, Any] = {}
     for name, slot in recipe.component(path).load().slots.items():
-        made = [_Factory(recipe, f"{path}.{name}", *part) for part in recipe.parts(f"{path}.{name}")]
+        made = [_Factory(recipe, place) for place in recipe.places(f"{path}.{name}")]
         if made:
             factories[name.replace(".", "_")] = made if slot.cycled else made[0]
     return factories
@@ -300,20 +323,19 @@ class _Factory:
         used: whether anybody asked for the part.
     """
 
-    def __init__(self, recipe: Recipe, path: str, component: Component, config: Any) -> None:
+    def __init__(self, recipe: Recipe, path: str) -> None:
         self.path, self.used = path, False
-        self._recipe, self._part, self._config = recipe, component.load(), config
+        self._recipe = recipe
 
     def __call__(self, **parent: Any) -> Any:
         self.used = True
         with blaming(self._recipe, self.path):
-            return self._part(self._config, **parent)
+            return _make(self._recipe, self.path, **parent, **_slot_factories(self._recipe, self.path))
 
 
 def _slot_objects(recipe: Recipe, path: str) -> dict[str, Any]:
     """The component of each slot, made at once: a data set's tokenizer needs nothing of its parent."""
-    slots = recipe.component(path).load().slots
-    return {name: _Factory(recipe, f"{path}.{name}", *recipe.parts(f"{path}.{name}")[0])() for name in slots}
+    return {name: factory() for name, factory in _slot_factories(recipe, path).items()}
 
 
 def _make(recipe: Recipe, path: str, **given: Any) -> Any:

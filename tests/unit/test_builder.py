@@ -38,7 +38,7 @@ def test_a_list_may_be_as_long_as_the_layers(parts: str) -> None:
 
 
 def test_sides_of_different_depth_may_share_a_list_that_one_of_them_uses_up() -> None:
-    recipe = load_recipe("gpt2_text", ["architecture={name: encoder_decoder, dim: 16, heads: 2}"])
+    recipe = load_recipe("encdec_dates", ["architecture={name: encoder_decoder, dim: 16, heads: 2}"])
     layers = ["architecture.encoder.layers=2", "architecture.decoder.layers=3"]
     lists = ["architecture.feed_forward=[mlp, swiglu, mlp]", "architecture.encoder.attention=[multi_head, multi_head]"]
     sizes = Description(vocab_size=5, max_length=8)

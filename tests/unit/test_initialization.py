@@ -15,21 +15,23 @@ from zoo_builtin.architecture.gpt2 import GPT2
 from zoo_builtin.attention.grouped_query import GroupedQuery
 from zoo_builtin.attention.multi_head import MultiHead
 from zoo_builtin.embedding.tokens import Tokens
+from zoo_builtin.feed_forward.mixture import Mixture
 from zoo_builtin.feed_forward.mlp import MLP
 from zoo_builtin.head.language_model import LanguageModel
 from zoo_builtin.norm.layer_norm import LayerNorm
 from zoo_builtin.position.learned import Learned
+from zoo_builtin.residual.deep_norm import DeepNorm
 from zoo_builtin.residual.pre import Pre
 
 
-def gpt2(attention: Any = None, layers: int = 2, **sizes: Any) -> GPT2:
+def gpt2(attention: Any = None, layers: int = 2, residual: Any = None, feed_forward: Any = None, **sizes: Any) -> GPT2:
     return GPT2(
         GPT2.Config(**{"vocab_size": 40, "max_length": 16, "layers": layers, "dim": 64, "heads": 4} | sizes),
         attention=attention or MultiHead.part(),
         position=Learned.part(),
-        feed_forward=MLP.part(),
+        feed_forward=feed_forward or MLP.part(),
         norm=LayerNorm.part(),
-        residual=Pre.part(),
+        residual=residual or Pre.part(),
         embedding=Tokens.part(),
         head=LanguageModel.part(),
     )
@@ -64,6 +66,28 @@ def test_deviations_are_the_published_ones() -> None:
     assert state["stack.blocks.2.attention.output.weight"].std().item() == pytest.approx(0.02 / 6**0.5, rel=0.02)
     assert not state["stack.blocks.0.attention.query.bias"].any()
     assert state["stack.final_norm.norm.weight"].eq(1).all()
+
+
+def test_a_residual_arrangement_may_scale_the_branches_of_its_block() -> None:
+    """DeepNorm's beta for 3 layers, 24^(-1/4), in place of GPT-2's smaller outputs; deviations as sure as above."""
+    sizes = {"dim": 256, "layers": 3, "initial_std": 0.02}
+    before, state = (started(gpt2(**sizes, residual=cls.part())).state_dict() for cls in (Pre, DeepNorm))
+    for name in ("attention.value", "attention.output", "feed_forward.up", "feed_forward.down"):
+        deviation = state[f"stack.blocks.1.{name}.weight"].std().item()
+        assert deviation == pytest.approx(0.02 * 24**-0.25, rel=0.02), name
+        assert not state[f"stack.blocks.1.{name}.bias"].any()
+    unchanged = [name for name in state if "query" in name or "key" in name or "blocks" not in name]
+    assert len(unchanged) == 14
+    assert all(torch.equal(before[name], state[name]) for name in unchanged)
+    assert state["stack.blocks.2.residual.norms.1.norm.weight"].eq(1).all()
+
+
+def test_experts_begin_as_other_feed_forwards_do() -> None:
+    model = started(gpt2(dim=256, layers=3, initial_std=0.02, feed_forward=Mixture.part(experts=4, hidden=64)))
+    state = model.state_dict()
+    experts = "stack.blocks.0.feed_forward.experts"
+    assert state[f"{experts}.up.weight"].std().item() == pytest.approx(0.02, rel=0.02)
+    assert state[f"{experts}.down.weight"].std().item() == pytest.approx(0.02 / 6**0.5, rel=0.02)
 
 
 @pytest.mark.parametrize(("dim", "std"), [(768, 0.02), (192, 0.04), (3072, 0.01)])

@@ -34,7 +34,12 @@ class Output(NamedTuple):
     hidden: Tensor
     """(B, T, D) hidden states, ready for the head."""
     auxiliary: Tensor | None
-    """Scalar: losses of the parts themselves, a sum over tokens; an output, so that FSDP2 sees its gradient."""
+    """Scalar: what a token costs by losses of the parts themselves; an output, so that FSDP2 sees its gradient."""
+
+    def joined(self, total: Tensor, targets: Tensor) -> Tensor:
+        """A task's loss summed over ``targets`` with as many times the auxiliary loss, which then weighs the same
+        whatever share of the tokens are targets."""
+        return total if self.auxiliary is None else total + targets * self.auxiliary
 
 
 class Architecture(Part, nn.Module, ABC):

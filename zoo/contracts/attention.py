@@ -9,6 +9,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal, final
 
+import torch
 from torch import Tensor, nn
 
 from zoo.config import Part
@@ -31,26 +32,42 @@ class Attention(Part, nn.Module, ABC):
         layer: index of the layer, from 0.
         layers: number of layers in the stack.
         dropout: probability of dropping an attention weight.
+        length: most tokens that there can be, for mixers with a table over them; ``None`` for no bound.
 
     Attributes:
+        scale: factor on the scores.
         score_heads, score_size: heads and size of the queries and keys that position schemes see.
     """
 
     offers: ClassVar[frozenset[str]]
     """Words of ``zoo.contracts.values.capabilities``; each is tested by ``zoo check``."""
+    mixes: ClassVar[bool] = True
+    """Whether it moves information between positions at all; a control may not."""
+    ordered: ClassVar[bool] = False
+    """Whether it knows the order of its inputs by itself; else permuted inputs give permuted outputs."""
 
     score_heads: int
     score_size: int
+    scale: float
 
     def __init__(
-        self, config: Any, *, dim: int, heads: int, layer: int = 0, layers: int = 1, dropout: float = 0.0
+        self,
+        config: Any,
+        *,
+        dim: int,
+        heads: int,
+        layer: int = 0,
+        layers: int = 1,
+        dropout: float = 0.0,
+        length: int | None = None,
     ) -> None:
         super().__init__()
         if heads < 1 or dim < 1:
             raise ValueError(f"attention needs a positive width and number of heads, got {dim} and {heads}")
         self.config, self.dim, self.heads = config, dim, heads
-        self.layer, self.layers, self.dropout = layer, layers, dropout
+        self.layer, self.layers, self.dropout, self.length = layer, layers, dropout, length
         self.score_heads, self.score_size = heads, dim // heads
+        self.scale = max(1, self.score_size) ** -0.5
 
     @abstractmethod
     def forward(
@@ -66,8 +83,38 @@ class Attention(Part, nn.Module, ABC):
         """(B, T, D) from (B, T, D); keys and values come from ``context_BSD`` where it is given.
 
         The mask is sized, over T queries and S keys, the cached ones included. A position that may attend to
-        nothing gives exactly 0 before the output projection. A mixer that writes its own calls ``refuse`` first.
+        nothing gives exactly 0 before the output projection. A mixer that writes its own calls ``refuse`` first,
+        and makes a ``call`` if it has scores.
         """
+
+    def call(
+        self,
+        x_BTD: Tensor,
+        *,
+        mask: Mask,
+        place: Place,
+        cache: LayerCache | None,
+        notes: Notes | None,
+        dtype: torch.dtype,
+        kind: Literal["self", "cross"] = "self",
+        kernel: str = "eager",
+        history: Mask | None = None,
+    ) -> Call:
+        """The call of a forward pass over the keys of ``mask``; ``dtype`` is that of the values."""
+        return Call(
+            mask=mask,
+            history=history,
+            place=place,
+            scale=self.scale,
+            x_BTD=x_BTD,
+            cache=cache,
+            notes=Notes() if notes is None else notes,
+            layer=self.layer,
+            kind=kind,
+            kernel=kernel,
+            dropout=self.dropout if self.training else 0.0,
+            dtype=dtype,
+        )
 
     def refuse(self, mask: Mask, *, cross: bool = False, cached: bool = False) -> None:
         """Refuse a call that asks for what the variant doesn't offer.
@@ -104,6 +151,9 @@ class HeadedAttention(Attention):
     """Kernels that ``attend`` honours in ``call.kernel``."""
     grouped: ClassVar[bool] = False
     """Whether ``attend`` takes G key and value heads as they are; else they are repeated to N before it."""
+    keeps_keys: ClassVar[bool] = True
+    """Whether a cache keeps keys and values. A recurrence says no: ``attend`` then gets those of the new tokens
+    only, and keeps a state in ``call.cache``; ``call.tokens()`` says which of them follow on from it."""
 
     @dataclasses.dataclass(kw_only=True)
     class Config(Part.Config):
@@ -131,11 +181,12 @@ class HeadedAttention(Attention):
         layer: int = 0,
         layers: int = 1,
         dropout: float = 0.0,
+        length: int | None = None,
         score_heads: int | None = None,
         value_size: int | None = None,
         output: bool = True,
     ) -> None:
-        super().__init__(config, dim=dim, heads=heads, layer=layer, layers=layers, dropout=dropout)
+        super().__init__(config, dim=dim, heads=heads, layer=layer, layers=layers, dropout=dropout, length=length)
         if config.size is None and dim % heads:
             raise ValueError(f"width {dim} is not divisible by {heads} heads; change one, or set size")
         self.kv_heads = heads if config.kv_heads is None else config.kv_heads
@@ -184,27 +235,26 @@ class HeadedAttention(Attention):
     ) -> Tensor:
         """(B, T, D) from (B, T, D), see ``Attention.forward``."""
         self.refuse(mask, cross=context_BSD is not None, cached=cache is not None)
-        q_BNTH = place.rotate(self._split(self.query(x_BTD), self.score_size))
+        q_BNTH = place.rotate(self.normalize_query(self._split(self.query(x_BTD), self.score_size)))
         if context_BSD is None:
             k_BGSH, v_BGSV = self._own_heads(x_BTD, place, cache)
         else:
             k_BGSH, v_BGSV = self._context_heads(context_BSD, cache)
+        history = mask
         mask, place = mask.suffix(k_BGSH.shape[2]), place.suffix(k_BGSH.shape[2])
         if context_BSD is None:
             mask = self.narrow(mask)
         notes = Notes() if notes is None else notes
-        call = Call(
+        call = self.call(
+            x_BTD,
             mask=mask,
+            history=history,
             place=place,
-            scale=self.scale,
-            x_BTD=x_BTD,
             cache=cache,
             notes=notes,
-            layer=self.layer,
+            dtype=v_BGSV.dtype,
             kind="self" if context_BSD is None else "cross",
             kernel=self._kernel(notes),
-            dropout=self.dropout if self.training else 0.0,
-            dtype=v_BGSV.dtype,
         )
         return self.output(self._attended(q_BNTH, k_BGSH, v_BGSV, call).transpose(1, 2).flatten(2))
 
@@ -220,19 +270,18 @@ class HeadedAttention(Attention):
         if not call.masked:
             raise RuntimeError(
                 f"{type(self).__name__}.attend never asked for the mask: use call.softmax, call.hide, call.sdpa or "
-                "call.valid_B1S1"
+                "call.valid_B1S1 or call.tokens"
             )
-        empty_BT = call.mask.empty_BT(out_BNTV.device)
-        return out_BNTV if empty_BT is None else out_BNTV.masked_fill(empty_BT[:, None, :, None], 0.0)
+        return call.emptied(out_BNTV)
 
     def _split(self, x_BTX: Tensor, size: int) -> Tensor:
         """(B, heads, T, size); the number of heads is what is there, so that a tensor-parallel part works."""
         return x_BTX.unflatten(-1, (-1, size)).transpose(1, 2)
 
     def _own_heads(self, x_BTD: Tensor, place: Place, cache: LayerCache | None) -> tuple[Tensor, Tensor]:
-        k_BGSH = place.rotate(self._split(self.key(x_BTD), self.score_size))
+        k_BGSH = place.rotate_keys(self.normalize_key(self._split(self.key(x_BTD), self.score_size)))
         v_BGSV = self._split(self.value(x_BTD), self.value_size)
-        if cache is None:
+        if cache is None or not self.keeps_keys:
             return k_BGSH, v_BGSV
         keep = self.keep()
         return cache.append("k", k_BGSH, 2, keep=keep), cache.append("v", v_BGSV, 2, keep=keep)
@@ -243,12 +292,20 @@ class HeadedAttention(Attention):
             v_BGSV = cache.get("v")
             assert v_BGSV is not None
             return k_BGSH, v_BGSV
-        k_BGSH = self._split(self.key(context_BSD), self.score_size)
+        k_BGSH = self.normalize_key(self._split(self.key(context_BSD), self.score_size))
         v_BGSV = self._split(self.value(context_BSD), self.value_size)
         if cache is not None:
             cache.put("k", k_BGSH)
             cache.put("v", v_BGSV)
         return k_BGSH, v_BGSV
+
+    def normalize_query(self, q_BNTH: Tensor) -> Tensor:
+        """Queries before they are rotated, for a variant that normalizes each head; same shape and dtype."""
+        return q_BNTH
+
+    def normalize_key(self, k_BGSH: Tensor) -> Tensor:
+        """New keys before they are rotated and cached, likewise."""
+        return k_BGSH
 
     def narrow(self, mask: Mask) -> Mask:
         """The mask with what the variant hides of its own accord, such as keys outside its window."""

@@ -28,3 +28,7 @@ class FeedForward(Part, nn.Module, ABC):
     @abstractmethod
     def forward(self, x_BTD: Tensor, *, valid_BT: Tensor | None = None, notes: Notes | None = None) -> Tensor:
         """(B, T, D) from (B, T, D); ``valid_BT`` (bool, False is padding) is for those that count tokens."""
+
+    def idle_parameters(self) -> int:
+        """Parameters that a token passes by, those of the experts that it isn't sent to."""
+        return 0

@@ -37,10 +37,16 @@ class Position(Part, nn.Module, ABC):
 
     axes: ClassVar[int] = 1
     """Number of coordinates of a position: 1 in a text, 2 on a grid."""
-    content: ClassVar[bool] = False
+    content: bool = False
     """Whether ``bias`` reads the queries or keys."""
-    bounded: ClassVar[bool] = False
+    bounded: bool = False
     """Whether positions must stay below ``length``."""
+    relative: ClassVar[bool] = False
+    """Whether distances alone matter: a shift of all positions, queries' and keys' alike, changes no attention."""
+    mixes: ClassVar[bool] = False
+    """Whether ``embed`` moves something between tokens, which needs all of them at once: no cache, no causal mask."""
+    liftable: ClassVar[bool] = True
+    """Whether the scheme of a row serves the rows and the columns of a grid too, each by itself."""
 
     def __init__(
         self,
@@ -76,6 +82,10 @@ class Position(Part, nn.Module, ABC):
         del prepared
         return x_BNTH
 
+    def rotate_keys(self, k_BNTH: Tensor, prepared: Any) -> Tensor:
+        """New keys, where they are turned otherwise than queries."""
+        return self.rotate(k_BNTH, prepared)
+
     def bias(self, q_BNTH: Tensor, k_BNSH: Tensor, call: Call, prepared: Any) -> Tensor | None:
         """What is added to the scaled scores, broadcastable to (B, N, T, S)."""
         del q_BNTH, k_BNSH, call, prepared
@@ -93,13 +103,17 @@ class Position(Part, nn.Module, ABC):
             if (last := int(at_BT.max())) >= bound:
                 raise ValueError(f"{name} {last} is past the last learned one, {bound - 1}")
 
+    def acts(self, method: Literal["embed", "rotate", "bias"]) -> bool:
+        """Whether the scheme does anything there."""
+        return self.overrides(method)
+
     @classmethod
-    def acts(cls, method: Literal["embed", "rotate", "bias"]) -> bool:
-        """Whether the scheme overrides a method."""
+    def overrides(cls, method: Literal["embed", "rotate", "bias"]) -> bool:
+        """Whether the class has a method of its own."""
         return getattr(cls, method) is not getattr(Position, method)
 
     @classmethod
     def needs(cls) -> frozenset[str]:
-        """Words that an attention must offer to be used with this scheme."""
-        words = {"rotate": cls.acts("rotate"), "bias": cls.acts("bias"), "content_bias": cls.content}
+        """Words that an attention must offer to be used with this scheme, beside those of parts in its slots."""
+        words = {"rotate": cls.overrides("rotate"), "bias": cls.overrides("bias"), "content_bias": cls.content}
         return frozenset(word for word, needed in words.items() if needed)

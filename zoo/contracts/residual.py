@@ -72,6 +72,15 @@ class Residual(Part, nn.Module, ABC):
     def forward(self, x_BTD: Tensor, branches: Sequence[Branch]) -> Tensor:
         """(B, T, D) the stream after the block."""
 
+    def initial_factor(self, name: str) -> float | None:
+        """Factor on the initial deviation of a weight of the block's branches; ``None`` leaves the architecture's.
+
+        Args:
+            name: its path in the block: ``attention.value.weight``, ``feed_forward.up.weight``, ...
+        """
+        del name
+        return None
+
     def contribution(self, index: int, out_BTD: Tensor) -> Tensor:
         """(B, T, D) what branch ``index`` adds to the stream: its output after dropout, LayerScale, stochastic depth.
 

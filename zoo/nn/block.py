@@ -72,7 +72,8 @@ class Stack(nn.Module):
         dim: width D.
         heads: attention heads N.
         layers: number of blocks.
-        length: longest input in tokens, for positions that have a bound.
+        length: longest input in places, for positions that have a bound.
+        tokens: longest input in tokens, for mixers with a table over them, where some tokens have no place.
         causal: whether queries see only what is before them, which some schemes must know.
         grid: rows and columns of patches.
         dropout: probability of dropping an embedding, an attention weight or a branch's output element.
@@ -97,6 +98,7 @@ class Stack(nn.Module):
         feed_forward: Parts,
         norm: Factory,
         residual: Factory,
+        tokens: int | None = None,
         grid: tuple[int, int] | None = None,
         dropout: float = 0.0,
         cross_attention: Parts | None = None,
@@ -109,7 +111,7 @@ class Stack(nn.Module):
 
         def block(layer: int) -> Block:
             here = {"dim": dim, "layer": layer, "layers": layers}
-            attends = {**here, "heads": heads, "dropout": dropout}
+            attends = {**here, "heads": heads, "dropout": dropout, "length": tokens or length}
             return Block(
                 dealt(attention, layer)(**attends),
                 dealt(feed_forward, layer)(**here),

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from zoo.contracts.architecture import Architecture
+from zoo.contracts.architecture import Architecture, Output
 from zoo.contracts.values.mask import Mask
 
 
-def class_scores(model: Architecture, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor | None]:
+def class_scores(model: Architecture, batch: Mapping[str, Tensor]) -> tuple[Tensor, Output]:
     """Scores of a batch's rows.
 
     Args:
@@ -20,7 +20,7 @@ def class_scores(model: Architecture, batch: Mapping[str, Tensor]) -> tuple[Tens
             the text on both sides.
 
     Returns:
-        (B, classes), float32 or wider, and the model's auxiliary loss.
+        (B, classes), float32 or wider, and what the model gave.
     """
     if "images" in batch:
         output, valid_BT = model(batch["images"]), None
@@ -29,4 +29,4 @@ def class_scores(model: Architecture, batch: Mapping[str, Tensor]) -> tuple[Tens
         source = {"source_BS": ids_BT, "source_valid_BS": valid_BT} if "cross" in model.offers else {}
         output = model(ids_BT, mask=Mask(causal="causal" in model.offers, valid_BS=valid_BT), **source)
     scores_BC = model.head(output.hidden, valid_BT)
-    return scores_BC.to(torch.promote_types(scores_BC.dtype, torch.float32)), output.auxiliary
+    return scores_BC.to(torch.promote_types(scores_BC.dtype, torch.float32)), output

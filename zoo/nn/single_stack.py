@@ -82,6 +82,7 @@ class SingleStack(Architecture):
             heads=config.heads,
             layers=config.layers,
             length=self.embedding.places or config.max_length,
+            tokens=self.embedding.length,
             causal=self.causal,
             grid=self.embedding.grid,
             dropout=config.dropout,
@@ -120,7 +121,7 @@ class SingleStack(Architecture):
         mask, at_BTA, keys_BSA = history.extend(mask or Mask(causal=self.causal), x_BTD, positions_BTA)
         places = self.stack.places(self.embedding, inputs, at_BTA, keys_BSA)
         hidden_BTD = self.stack(self.stack.embed(x_BTD, places), mask=mask, places=places, cache=cache, notes=notes)
-        return Output(hidden_BTD, notes.auxiliary_total())
+        return Output(hidden_BTD, notes.auxiliary_mean())
 
     @property
     def max_length(self) -> int | None:

@@ -158,7 +158,7 @@ class EncoderDecoder(Architecture):
             context_BSD=memory_BSD,
             context_mask=Mask(valid_BS=valid_BS).sized(x_BTD.shape[1], memory_BSD.shape[1]),
         )
-        return Output(hidden_BTD, notes.auxiliary_total())
+        return Output(hidden_BTD, notes.auxiliary_mean())
 
     def _memory(
         self, source_BS: Tensor | None, valid_BS: Tensor | None, cache: Cache | None, notes: Notes

@@ -59,7 +59,7 @@ class CausalLM(Task):
         sums = {"loss": loss.detach(), "targets": there_N.sum(), "correct": correct}
         if (bytes_V := self._token_bytes(targets_N.device)) is not None:
             sums["bytes"] = (bytes_V[targets_N.clamp(min=0)] * there_N).sum()
-        return Loss(loss if output.auxiliary is None else loss + output.auxiliary, sums)
+        return Loss(output.joined(loss, sums["targets"]), sums)
 
     def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
         """``loss`` in nats per token, ``perplexity``, ``accuracy``, and ``nats_per_byte`` where there is a tokenizer.

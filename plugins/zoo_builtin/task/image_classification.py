@@ -96,7 +96,7 @@ class ImageClassification(Task):
         hit_B5 = best_B5 == label_B[:, None]
         sums = {"loss": total.detach(), "targets": (batch["labels"] != NO_TARGET).sum()}
         sums |= {"correct": hit_B5[:, 0].sum(), "correct5": hit_B5.sum()}
-        return Loss(total if output.auxiliary is None else total + output.auxiliary, sums)
+        return Loss(output.joined(total, sums["targets"]), sums)
 
     def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
         """``loss`` in nats for each image, ``accuracy``, and ``top5``: how often the class is among the best five.

@@ -122,7 +122,7 @@ class MaskedLM(Task):
         targets_N = batch["targets"][chosen_BT]
         loss, correct = summed_cross_entropy(states_ND, head.weight, head.bias, targets_N)
         sums = {"loss": loss.detach(), "targets": chosen_BT.sum(), "correct": correct}
-        return Loss(loss if output.auxiliary is None else loss + output.auxiliary, sums)
+        return Loss(output.joined(loss, sums["targets"]), sums)
 
     def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
         """``loss`` in nats for each hidden token, ``perplexity`` and ``accuracy``.

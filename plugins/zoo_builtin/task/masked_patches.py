@@ -110,7 +110,7 @@ class MaskedPatches(Task):
         output = model(batch["images"])
         predicted_BCHW = to_images(model.head(output.hidden), grid_of((height, width), patch_size), patch_size)
         total, sums = summed_squared_errors(predicted_BCHW, batch["pixels"], batch["hidden"])
-        return Loss(total if output.auxiliary is None else total + output.auxiliary, sums)
+        return Loss(output.joined(total, sums["targets"]), sums)
 
     def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
         """``loss``, the mean squared error of a number, and ``explained``, the share of the variance predicted.

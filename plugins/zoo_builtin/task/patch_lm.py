@@ -56,7 +56,7 @@ class PatchLM(Task):
             wanted_BTP = normalized(wanted_BTP)
         counted_B11 = (batch["labels"] != NO_TARGET)[:, None, None]
         total, sums = summed_squared_errors(model.head(before_BTD), wanted_BTP, counted_B11)
-        return Loss(total if output.auxiliary is None else total + output.auxiliary, sums)
+        return Loss(output.joined(total, sums["targets"]), sums)
 
     def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
         """``loss``, the mean squared error of a number, and ``explained``, the share of the variance predicted.

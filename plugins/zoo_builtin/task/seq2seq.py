@@ -75,7 +75,7 @@ class Seq2Seq(Task):
             "sequences": written_B.sum(),
             "exact": ((hits_BT | ~there_BT).all(1) & written_B).sum(),
         }
-        return Loss(scored.loss if output.auxiliary is None else scored.loss + output.auxiliary, sums)
+        return Loss(output.joined(scored.loss, sums["targets"]), sums)
 
     def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
         """``loss`` in nats per target token, ``perplexity``, ``accuracy`` of tokens, ``exact_match`` of sequences.

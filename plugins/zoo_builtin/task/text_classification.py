@@ -62,11 +62,11 @@ class TextClassification(Task):
 
         ``had_c`` belong to it, ``made_c`` were said to, ``hits_c`` were so rightly.
         """
-        scores_BC, auxiliary = class_scores(model, batch)
+        scores_BC, output = class_scores(model, batch)
         labels_B, smoothing = batch["labels"], self.config.label_smoothing if model.training else 0.0
         total = F.cross_entropy(scores_BC, labels_B, ignore_index=NO_TARGET, reduction="sum", label_smoothing=smoothing)
         sums = {"loss": total.detach(), "targets": (labels_B != NO_TARGET).sum(), **_counts(scores_BC, labels_B)}
-        return Loss(total if auxiliary is None else total + auxiliary, sums)
+        return Loss(output.joined(total, sums["targets"]), sums)
 
     def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
         """``loss`` in nats for each text, ``accuracy``, and ``macro_f1``, the mean F1 of the classes that occur.

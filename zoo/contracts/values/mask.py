@@ -3,29 +3,34 @@
 ``True`` means "may attend", everywhere. Every part narrows (they are ANDed); only ``prefix`` relaxes ``causal``.
 All of it speaks of slots, the places of tokens in the sequence (and in a cache), not of positions.
 
-Dimension legend: B batch, T query slots, S key slots.
+Dimension legend: B batch, T query slots, S key slots, L blocks, Q queries of a block, K keys of a block.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from zoo.contracts.values.band import Band
+from zoo.contracts.values.band import Band, Blocks
+from zoo.contracts.values.flex import block_mask
+from zoo.contracts.values.packing import Packing, places_of
+from zoo.contracts.values.pattern import Both, Pattern
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Mask:
-    """Parts of a mask. The first five are the caller's; the sizes are filled in by ``sized`` or by a cache."""
+    """Parts of a mask. The first six are the caller's; the sizes are filled in by ``sized`` or by a cache."""
 
     causal: bool = False
     """A query attends to keys at its own slot and before."""
     window: int | None = None
     """A query attends to keys fewer than this many slots away, its own included, on either side."""
+    pattern: Pattern | None = None
+    """A query attends to keys that a rule over places allows."""
     prefix_B: Tensor | None = None
     """(B,) int64: this many first slots may be attended by everybody, though the mask is causal."""
     valid_BS: Tensor | None = None
@@ -42,6 +47,10 @@ class Mask:
     """T."""
     keys: int = 0
     """S."""
+    one_document: bool = False
+    """Whether slots are places, though there may be padding: it is only behind the tokens."""
+    _whole: tuple[Mask, int, int] | None = dataclasses.field(default=None, repr=False)
+    # What this is a block of, and where: a block doesn't know where the documents that it cuts begin.
     _memo: dict[Any, Any] = dataclasses.field(default_factory=dict, repr=False)
     # Renderings are shared by all layers. Boolean and integer tensors only, so that recomputing a
     # checkpointed block saves the same tensors for its backward pass.
@@ -75,22 +84,32 @@ class Mask:
         if documents_BT is None and self.documents_BS is not None:
             offset = start - first
             documents_BT = self.documents_BS[:, offset : offset + queries]
-        return self._with(queries=queries, keys=keys, start=start, first=first, documents_BT=documents_BT)
+        return self.changed(
+            queries=queries, keys=keys, start=start, first=first, documents_BT=documents_BT, _whole=None
+        )
 
-    def _with(self, **changes: Any) -> Mask:
+    def changed(self, **changes: Any) -> Mask:
+        """This mask with other fields, its renderings not made yet."""
         return dataclasses.replace(self, **changes, _memo={})
 
-    def narrow(self, *, window: int) -> Mask:
-        """This mask with a window, the smaller one if it has a window already; made once for all layers."""
-        window = window if self.window is None else min(window, self.window)
-        key = ("window", window)
+    def narrow(self, *, window: int | None = None, pattern: Pattern | None = None) -> Mask:
+        """This mask with a window and a pattern, beside those that it has already; made once for all layers."""
+        if self.window is not None:
+            window = self.window if window is None else min(window, self.window)
+        if pattern is None or pattern == self.pattern:
+            pattern = self.pattern
+        elif self.pattern is not None:
+            pattern = Both(pattern, self.pattern)
+        return self._once(("narrow", window, pattern), lambda: self.changed(window=window, pattern=pattern))
+
+    def _once(self, key: Any, make: Callable[[], Any]) -> Any:
         if key not in self._memo:
-            self._memo[key] = self._with(window=window)
+            self._memo[key] = make()
         return self._memo[key]
 
     def crop(self, q0: int, q1: int, k0: int, k1: int) -> Mask:
         """The block of queries ``q0:q1`` and keys ``k0:k1``, counted from this mask's first query and key."""
-        return self._with(
+        return self.changed(
             start=self.start + q0,
             queries=q1 - q0,
             first=self.first + k0,
@@ -98,16 +117,14 @@ class Mask:
             valid_BS=None if self.valid_BS is None else self.valid_BS[:, k0:k1],
             documents_BS=None if self.documents_BS is None else self.documents_BS[:, k0:k1],
             documents_BT=None if self.documents_BT is None else self.documents_BT[:, q0:q1],
+            _whole=(self, q0, k0),
         )
 
     def suffix(self, keys: int) -> Mask:
         """The last S keys, what a rolling cache has kept."""
         if keys == self.keys:
             return self
-        key = ("suffix", keys)
-        if key not in self._memo:
-            self._memo[key] = self.crop(0, self.queries, self.keys - keys, self.keys)
-        return self._memo[key]
+        return self._once(("suffix", keys), lambda: self.crop(0, self.queries, self.keys - keys, self.keys))
 
     def parts(self) -> frozenset[str]:
         """The words of ``zoo.contracts.values.capabilities`` that an attention must offer to honour this mask."""
@@ -115,7 +132,7 @@ class Mask:
             present = {
                 "causal": self.causal,
                 "bidirectional": not self.causal,
-                "window": self.window is not None,
+                "window": self.window is not None or self.pattern is not None,
                 "prefix": self.prefix_B is not None,
                 "padding": self.valid_BS is not None,
                 "documents": self.documents_BS is not None,
@@ -134,34 +151,72 @@ class Mask:
         offset = self.start - self.first
         return self.valid_BS[:, offset : offset + self.queries]
 
+    def places(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """(1|B, T) and (1|B, S) int64 places of queries and keys, see ``Pattern``; -1 for none.
+
+        Raises:
+            ValueError: padding or documents, and queries that aren't among the keys.
+        """
+        return self._once(("places", device), lambda: self._places(device))
+
+    def _places(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        if self.one_document or (self.valid_BS is None and self.documents_BS is None):
+            query_1T = torch.arange(self.start, self.start + self.queries, device=device)[None]
+            return query_1T, torch.arange(self.first, self.first + self.keys, device=device)[None]
+        if self._whole is not None:
+            whole, q0, k0 = self._whole
+            query_BT, key_BS = whole.places(device)
+            return query_BT[:, q0 : q0 + self.queries], key_BS[:, k0 : k0 + self.keys]
+        if not self._have_own_keys():
+            raise ValueError("in padding or documents a pattern needs the queries among the keys, to find their places")
+        key_BS, offset = places_of(self.valid_BS, self.documents_BS), self.start - self.first
+        return key_BS[:, offset : offset + self.queries], key_BS
+
+    def _places_are_slots(self) -> bool:
+        return self.one_document or (self.valid_BS is None and self.documents_BS is None)
+
     def dense(self, device: torch.device) -> Tensor | None:
         """(1|B, 1, T, S) bool, True = may attend; ``None`` where nothing is hidden."""
-        key = ("dense", device)
-        if key not in self._memo:
-            self._memo[key] = self._dense(device)
-        return self._memo[key]
+        return self._once(("dense", device), lambda: self._dense(device))
 
     def _dense(self, device: torch.device) -> Tensor | None:
-        allowed: list[Tensor] = []
-        query_T1 = torch.arange(self.start, self.start + self.queries, device=device)[:, None]
-        key_S = torch.arange(self.first, self.first + self.keys, device=device)
-        if self.hides_future():
-            past = (key_S <= query_T1)[None, None]
-            if self.prefix_B is not None:
-                past = past | (key_S < self.prefix_B[:, None])[:, None, None, :]
-            allowed.append(past)
-        if self.window is not None and self._reach() >= self.window:
-            allowed.append(((key_S - query_T1).abs() < self.window)[None, None])
-        if self.valid_BS is not None:
-            allowed.append(self.valid_BS[:, None, None, :])
-        if self.documents_BS is not None and self.documents_BT is not None:
-            allowed.append((self.documents_BT[:, :, None] == self.documents_BS[:, None, :])[:, None])
+        allowed = self.pairs(
+            device, lambda x_BT, _: x_BT[:, :, None], lambda x_BS, _: x_BS[:, None], lambda x_B: x_B[:, None, None]
+        )
         if not allowed:
             return None
-        result = allowed[0]
-        for part in allowed[1:]:
-            result = result & part
-        return result.expand(-1, -1, self.queries, self.keys)
+        return _all(allowed)[:, None].expand(-1, -1, self.queries, self.keys)
+
+    def pairs(
+        self,
+        device: torch.device,
+        query: Callable[[Tensor, float], Tensor],
+        key: Callable[[Tensor, float], Tensor],
+        row: Callable[[Tensor], Tensor],
+    ) -> list[Tensor]:
+        """What each part allows, over pairs that three functions lay out from (1|B, T), (1|B, S) and (B,)."""
+        query_1T = torch.arange(self.start, self.start + self.queries, device=device)[None]
+        key_1S = torch.arange(self.first, self.first + self.keys, device=device)[None]
+        allowed: list[Tensor] = []
+        if self.hides_future():
+            past = key(key_1S, -1) <= query(query_1T, -1)
+            if self.prefix_B is not None:
+                past = past | (key(key_1S, -1) < row(self.prefix_B))
+            allowed.append(past)
+        if self.window is not None and self._reach() >= self.window:
+            t, s = query(query_1T, -1), key(key_1S, -1)  # compared, not subtracted: a byte a pair, not eight
+            allowed.append((s > t - self.window) & (s < t + self.window))
+        if self.pattern is not None:
+            slots = not self.pattern.anchored or self._places_are_slots()
+            query_BT, key_BS = (query_1T, key_1S) if slots else self.places(device)
+            allowed.append(self.pattern.allows(query(query_BT, -1), key(key_BS, -1)))
+            if not slots:
+                allowed.append(query(query_BT >= 0, False))
+        if self.valid_BS is not None:
+            allowed.append(key(self.valid_BS, False))
+        if self.documents_BS is not None and self.documents_BT is not None:
+            allowed.append(query(self.documents_BT, 0) == key(self.documents_BS, 0))
+        return allowed
 
     def _reach(self) -> int:
         """Greatest distance between a query and a key."""
@@ -182,47 +237,85 @@ class Mask:
         )
         return band if band.count > 1 and band.width < self.keys else None
 
+    def cut(self, device: torch.device) -> Band | Blocks | None:
+        """The pattern's blocks, or the window's band; ``None`` where either would compute as many scores as all."""
+        return self._once(("cut", device), lambda: self._cut(device))
+
+    def _cut(self, device: torch.device) -> Band | Blocks | None:
+        if self.pattern is None or (self.pattern.anchored and not self._places_are_slots()):
+            return self.band()
+        ahead = not self.causal or self.prefix_B is not None
+        end, keys = self.start + self.queries, self.first + self.keys
+        found = self.pattern.blocks(self.start, end, keys=keys, ahead=ahead, device=device)
+        if found is None:
+            return self.band()
+        blocks = Blocks.of(found[0] - self.start, found[1] - self.first, self.queries, self.keys)
+        scores = blocks.pairs + self._seeing_all() * self.keys
+        return blocks if scores < self.queries * self.keys else self.band()
+
+    def _seeing_all(self) -> int:
+        """Queries, the first ones, that see every key by their pattern."""
+        return 0 if self.pattern is None else min(max(0, self.pattern.seeing_all() - self.start), self.queries)
+
+    def head(self, device: torch.device) -> Mask | None:
+        """The first queries, where blocks leave them out because their pattern lets them see every key."""
+        rows = self._seeing_all()
+        if not rows or not isinstance(self.cut(device), Blocks):
+            return None
+        return self._once("head", lambda: self.crop(0, rows, 0, self.keys))
+
     def blocks(self, device: torch.device) -> Tensor:
-        """(1|B, L, size, width) bool, what ``dense`` says of the L blocks of ``band``, without its T x S.
+        """(1|B, L, Q, K) bool, what ``dense`` says of the L blocks of ``cut``, without its T x S.
 
         Keys before the first and behind the last are hidden; queries behind the last attend to nothing.
         """
-        key = ("blocks", device)
-        if key not in self._memo:
-            self._memo[key] = self._blocks(device)
-        return self._memo[key]
+        return self._once(("blocks", device), lambda: self._blocks(device))
 
     def _blocks(self, device: torch.device) -> Tensor:
-        band = self.band()
-        assert band is not None and self.window is not None
-        slots_1S = torch.arange(self.first, self.first + self.keys, device=device)[None]
-        slots_1T = torch.arange(self.start, self.start + self.queries, device=device)[None]
-        query, key = band.of_queries(slots_1T, -1)[..., None], band.of_keys(slots_1S, -1)[:, :, None]
-        allowed = (query >= 0) & (key >= 0) & ((key - query).abs() < self.window)
-        if self.causal:
-            past = key <= query
-            allowed = allowed & (past if self.prefix_B is None else past | (key < self.prefix_B[:, None, None, None]))
-        if self.valid_BS is not None:
-            allowed = allowed & band.of_keys(self.valid_BS, False)[:, :, None]
-        if self.documents_BS is not None and self.documents_BT is not None:
-            of_query, of_key = band.of_queries(self.documents_BT, 0), band.of_keys(self.documents_BS, 0)
-            allowed = allowed & (of_query[..., None] == of_key[:, :, None])
-        return allowed
+        cut = self.cut(device)
+        assert cut is not None
+
+        def query(x_BT: Tensor, fill: float) -> Tensor:
+            return cut.of_queries(x_BT, fill)[..., None]
+
+        def key(x_BS: Tensor, fill: float) -> Tensor:
+            return cut.of_keys(x_BS, fill)[:, :, None]
+
+        here = [
+            side(torch.ones(1, count, dtype=torch.bool, device=device), False)
+            for side, count in ((query, self.queries), (key, self.keys))
+        ]
+        return _all([*here, *self.pairs(device, query, key, lambda x_B: x_B[:, None, None, None])])
+
+    def packing(self, device: torch.device) -> Packing | None:
+        """Documents as rows of their own, where that saves scores, or lets a pattern be cut into blocks."""
+        return self._once(("packing", device), lambda: Packing.of(self, device))
 
     def empty_BT(self, device: torch.device) -> Tensor | None:
         """(1|B, T) bool: queries that may attend to nothing, whose output is 0; ``None`` if none can be."""
-        if self.valid_BS is None and self.documents_BS is None and (self.window is None or self._have_own_keys()):
+        plain = self.valid_BS is None and self.documents_BS is None and self.pattern is None
+        if plain and (self.window is None or self._have_own_keys()):
             return None  # a causal query has its own slot, a bidirectional one has all
-        key = ("empty", device)
-        if key not in self._memo:
-            self._memo[key] = self._empty_BT(device)
-        return self._memo[key]
+        return self._once(("empty", device), lambda: self._empty_BT(device))
 
     def _empty_BT(self, device: torch.device) -> Tensor | None:
-        if (band := self.band()) is not None:
-            return ~band.merged(self.blocks(device).any(-1))
-        allowed = self.dense(device)
-        return None if allowed is None else ~allowed.any(-1)[:, 0]
+        if (packing := self.packing(device)) is not None:
+            return packing.empty_BT(device)
+        if self.cut(device) is None:
+            allowed = self.dense(device)
+            return None if allowed is None else ~allowed.any(-1)[:, 0]
+        cut, head = self.cut(device), self.head(device)
+        assert cut is not None
+        empty_BT = ~cut.merged(self.blocks(device).any(-1))
+        if head is None:
+            return empty_BT
+        first = head.empty_BT(device)
+        first = empty_BT.new_zeros(1, head.queries) if first is None else first
+        return torch.cat([first.expand(empty_BT.shape[0], -1), empty_BT[:, head.queries :]], 1)
+
+    def is_whole(self) -> bool:
+        """Whether queries and keys are the same slots, from the first on."""
+        return self.start == self.first == 0 and self.queries == self.keys
 
     def _have_own_keys(self) -> bool:
         """Whether each query's own slot is among the keys."""
@@ -238,21 +331,31 @@ class Mask:
         others = self.parts() - {"causal", "bidirectional"}
         if not others and self.start == self.first and self.queries == self.keys:
             return None, self.causal and self.queries > 1
-        key = ("sdpa", device)
-        if key not in self._memo:
-            allowed, empty = self.dense(device), self.empty_BT(device)
-            if allowed is not None and empty is not None:
-                allowed = allowed | empty[:, None, :, None]
-            self._memo[key] = allowed
-        return self._memo[key], False
+        return self._once(("sdpa", device), lambda: self._sdpa(device)), False
+
+    def _sdpa(self, device: torch.device) -> Tensor | None:
+        allowed, empty = self.dense(device), self.empty_BT(device)
+        return allowed if allowed is None or empty is None else allowed | empty[:, None, :, None]
 
     def sdpa_blocks(self, device: torch.device) -> Tensor:
         """``blocks`` for ``scaled_dot_product_attention``: rows that may attend to nothing are opened, as there."""
-        key = ("sdpa blocks", device)
-        if key not in self._memo:
+
+        def opened() -> Tensor:
             allowed = self.blocks(device)
-            self._memo[key] = allowed | ~allowed.any(-1, keepdim=True)
-        return self._memo[key]
+            return allowed | ~allowed.any(-1, keepdim=True)
+
+        return self._once(("sdpa blocks", device), opened)
+
+    def flex(self, device: torch.device, batch: int) -> Any:
+        """The ``BlockMask`` of FlexAttention."""
+        return self._once(("flex", device, batch), lambda: block_mask(self, device, batch))
+
+
+def _all(allowed: list[Tensor]) -> Tensor:
+    result = allowed[0]
+    for part in allowed[1:]:
+        result = result & part
+    return result
 
 
 def positions_of(valid_BS: Tensor | None, documents_BS: Tensor | None) -> Tensor:

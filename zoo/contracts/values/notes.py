@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 
@@ -18,7 +19,7 @@ class Notes:
     def __init__(self, *, maps: bool = False) -> None:
         self.wants_maps = maps
         self._kept: dict[str, Tensor] = {}
-        self._auxiliary: dict[str, tuple[Tensor, int]] = {}
+        self._auxiliary: dict[str, tuple[Tensor, int | Tensor]] = {}
         self._parts: dict[str, Notes] = {}
 
     def part(self, name: str) -> Notes:
@@ -44,7 +45,7 @@ class Notes:
         """
         return self._kept[f"map.{layer}.{kind}"]
 
-    def auxiliary(self, name: str, total: Tensor, count: int) -> None:
+    def auxiliary(self, name: str, total: Tensor, count: int | Tensor) -> None:
         """Add a loss of a part's own: the sum over ``count`` tokens of something a token costs."""
         if name in self._auxiliary:
             earlier, tokens = self._auxiliary[name]
@@ -52,6 +53,11 @@ class Notes:
         self._auxiliary[name] = (total, count)
 
     def auxiliary_total(self) -> Tensor | None:
-        """Sum of all auxiliary losses, on the footing of a task's loss (a sum over tokens); ``None`` if none."""
+        """Sum of all auxiliary losses over tokens; ``None`` if none."""
         totals = [total for total, _ in self._auxiliary.values()]
         return sum(totals[1:], start=totals[0]) if totals else None
+
+    def auxiliary_mean(self) -> Tensor | None:
+        """What a token costs by all auxiliary losses together; ``None`` if there are none."""
+        means = [total / torch.as_tensor(count).clamp(min=1) for total, count in self._auxiliary.values()]
+        return sum(means[1:], start=means[0]) if means else None

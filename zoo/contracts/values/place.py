@@ -52,15 +52,25 @@ class Place:
         if self.scheme is None or not self.scheme.acts("embed"):
             return x_BTD
         assert self.at_BTA is not None
-        placed = self.scheme.embed(x_BTD, self._somewhere(self.at_BTA))
+        # What stands nowhere is 0 to a scheme that mixes tokens.
+        seen_BTD = self._only_somewhere(x_BTD, torch.zeros_like(x_BTD), (..., None)) if self.scheme.mixes else x_BTD
+        placed = self.scheme.embed(seen_BTD, self._somewhere(self.at_BTA))
         return self._only_somewhere(placed, x_BTD, (..., None))
 
-    def rotate(self, x_BNTH: Tensor) -> Tensor:
-        """Queries or new keys, turned by their positions."""
+    def rotate(self, q_BNTH: Tensor) -> Tensor:
+        """Queries, turned by their positions."""
         if self.scheme is None or not self.scheme.acts("rotate"):
-            return x_BNTH
-        turned = self.scheme.rotate(x_BNTH, self._prepared)
-        return self._only_somewhere(turned, x_BNTH, (slice(None), None, slice(None), None))
+            return q_BNTH
+        return self._turned(self.scheme.rotate(q_BNTH, self._prepared), q_BNTH)
+
+    def rotate_keys(self, k_BNTH: Tensor) -> Tensor:
+        """New keys, turned by their positions; most schemes turn them as they turn queries."""
+        if self.scheme is None or not self.scheme.acts("rotate"):
+            return k_BNTH
+        return self._turned(self.scheme.rotate_keys(k_BNTH, self._prepared), k_BNTH)
+
+    def _turned(self, turned: Tensor, as_is: Tensor) -> Tensor:
+        return self._only_somewhere(turned, as_is, (slice(None), None, slice(None), None))
 
     def has_bias(self) -> bool:
         """Whether anything is added to the scores."""
