@@ -3,9 +3,11 @@
     weights[t, s] = softmax over the s with |t - s| < window                  (and s <= t in a causal model)
 
 A stack of L layers still sees L (window - 1) tokens back. While generating, the cache keeps ``window`` keys,
-whatever the length. With ``kv_heads`` this is Mistral's attention.
+whatever the length. With ``kv_heads`` this is Mistral's attention; in turn with dense layers, GPT-3's:
+``attention: [multi_head, {name: sliding_window, window: 256}]``.
 Beltagy et al. 2020, "Longformer", section 3.1, arXiv:2004.05150 (there half the window lies on each side);
-Jiang et al. 2023, "Mistral 7B", section 2, arXiv:2310.06825.
+Jiang et al. 2023, "Mistral 7B", section 2, arXiv:2310.06825; Brown et al. 2020, "Language models are few-shot
+learners" (GPT-3), section 2.1, "alternating dense and locally banded sparse attention patterns", arXiv:2005.14165.
 Cost for T queries: fused, 1.5 T window D multiply-adds (2.5 on both sides) for the scores and as many for the
 mixture, in blocks of window / 2 queries, and memory in proportion; eager, all T^2 of them. A position scheme that
 adds a bias makes it quadratic, as the bias is.
