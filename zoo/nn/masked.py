@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-import torch.nn.functional as F
 from torch import Tensor, nn
+
+from zoo.nn.activations import activate
 
 Activation = Literal["gelu", "gelu_tanh", "relu"]
 """Exact GELU, its tanh approximation, or ReLU."""
@@ -31,7 +32,4 @@ class Transform(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """(..., D) from (..., D)."""
-        x = self.dense(hidden)
-        if self.activation == "relu":
-            return self.norm(F.relu(x))
-        return self.norm(F.gelu(x, approximate="tanh" if self.activation == "gelu_tanh" else "none"))
+        return self.norm(activate(self.activation, self.dense(hidden)))
