@@ -23,7 +23,7 @@ RECIPE: dict[str, Any] = {
     "dim": 32,
     "heads": 3,
     "attention": {"name": "multi_head", "size": 12, "scale": 1.0, "bias": False},
-    "position": "relative_buckets",
+    "position": "t5",
     "norm": "rms_norm",
     "residual": "pre",
 }

@@ -6,14 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaConfig
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from zoo.contracts.values.place import Place
-from zoo.recipe import load_recipe
 from zoo_builtin.position.learned import Learned
 from zoo_builtin.position.none import NoPosition
-from zoo_builtin.position.rotary import Rotary, Scaling
+from zoo_builtin.position.rotary import Rotary
 from zoo_builtin.position.sinusoidal import Sinusoidal
 
 
@@ -51,45 +48,6 @@ def test_a_part_of_the_head_is_rotated() -> None:
     result = turned(rotary(8, fraction=0.5), x, 3)
     assert torch.equal(result[4:], x[4:])
     torch.testing.assert_close(result[:4], turned(rotary(4), x[:4], 3))
-
-
-@pytest.mark.parametrize(
-    ("factor", "low", "high", "length", "theta", "size"),
-    [(8.0, 1.0, 4.0, 8192, 500000.0, 128), (32.0, 1.0, 4.0, 8192, 500000.0, 64), (4.0, 2.0, 3.0, 64, 10000.0, 16)],
-    ids=["Llama 3.1", "Llama 3.2", "another"],
-)
-def test_scaled_frequencies_are_llamas(
-    factor: float, low: float, high: float, length: int, theta: float, size: int
-) -> None:
-    """In float32 theirs: a few roundings, 1e-6 of each frequency."""
-    parameters = {
-        "rope_type": "llama3",
-        "rope_theta": theta,
-        "factor": factor,
-        "low_freq_factor": low,
-        "high_freq_factor": high,
-        "original_max_position_embeddings": length,
-    }
-    theirs = LlamaConfig(hidden_size=2 * size, num_attention_heads=2, rope_parameters=parameters)
-    want, _ = ROPE_INIT_FUNCTIONS["llama3"](theirs)
-    scaling = Scaling(factor=factor, low_frequency_factor=low, high_frequency_factor=high, original_length=length)
-    got = rotary(size, theta=theta, scaling=scaling).frequencies(torch.device("cpu"))
-    torch.testing.assert_close(got, want.double(), rtol=1e-6, atol=0)
-    unscaled = rotary(size, theta=theta).frequencies(torch.device("cpu"))
-    assert got[0] == unscaled[0]
-    assert float(got[-1] * factor) == pytest.approx(float(unscaled[-1]))
-
-
-def test_scaling_in_a_recipe_is_a_group_of_knobs() -> None:
-    recipe = load_recipe("preset/gpt2", ["architecture.position={name: rotary, scaling: {factor: 32.0}}"])
-    assert recipe.config("architecture.position").scaling == Scaling(factor=32.0, original_length=8192)
-    assert load_recipe("preset/gpt2", ["architecture.position=rotary"]).config("architecture.position").scaling is None
-
-
-def test_scaling_that_can_not_be_is_named() -> None:
-    for wrong in ({"factor": 0.5}, {"low_frequency_factor": 4.0}):
-        with pytest.raises(ValueError, match="rotary scaling needs a factor of at least 1 and a low_frequency_factor"):
-            rotary(8, scaling=Scaling(**wrong))
 
 
 def test_learned_positions_can_begin_at_a_later_row() -> None:

@@ -28,6 +28,7 @@ class ContinuousGrid(Position):
     """Bias by a network of one hidden layer."""
 
     axes = 2
+    relative = True
     bounded = True
 
     @dataclasses.dataclass(kw_only=True)

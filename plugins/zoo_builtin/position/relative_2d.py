@@ -25,14 +25,13 @@ class RelativeGrid(Position):
     """A table of offsets, for one size of grid."""
 
     axes = 2
+    relative = True
     bounded = True
 
     def __init__(self, config: Any, *, grid: tuple[int, int] | None = None, **parent: Any) -> None:
         super().__init__(config, grid=grid, **parent)
         if grid is None:
-            raise ValueError(
-                "relative_2d needs a grid, the rows and columns of an image's patches; use relative_buckets for text"
-            )
+            raise ValueError("relative_2d needs a grid, the rows and columns of an image's patches; use t5 for text")
         self.extent = grid
         self.table = nn.Embedding(count_of_offsets(grid), self.heads)
 

@@ -26,6 +26,7 @@ class RotaryGrid(Position):
     """Rotary positions (row, column) on a grid."""
 
     axes = 2
+    relative = True
 
     @dataclasses.dataclass(kw_only=True)
     class Config(Position.Config):

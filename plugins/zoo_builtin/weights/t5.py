@@ -29,7 +29,7 @@ class T5Weights(Weights):
     architecture = "encoder_decoder"
     sample = {  # noqa: RUF012
         "attention": {"name": "multi_head", "bias": False, "scale": 1.0},
-        "position": "relative_buckets",
+        "position": "t5",
         "feed_forward": {"name": "gated", "hidden": 24},
         "norm": "rms_norm",
         "residual": "pre",

@@ -29,6 +29,8 @@ __all__ = ["RelativeBuckets"]
 class RelativeBuckets(Position):
     """A table with a row for each bucket and a column for each head."""
 
+    relative = True
+
     @dataclasses.dataclass(kw_only=True)
     class Config(Position.Config):
         """Knobs of the buckets."""
