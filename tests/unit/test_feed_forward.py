@@ -1,4 +1,4 @@
-"""Feed-forward networks, norms and residual arrangements: published values and counts."""
+"""Feed-forward networks and residual arrangements: published values and counts."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from zoo.nn.activations import activate
 from zoo_builtin.feed_forward.gated import Gated
 from zoo_builtin.feed_forward.mlp import MLP
 from zoo_builtin.feed_forward.swiglu import SwiGLU
 from zoo_builtin.norm.layer_norm import LayerNorm
-from zoo_builtin.norm.rms_norm import RMSNorm
 from zoo_builtin.residual.post import Post
 from zoo_builtin.residual.pre import Pre
 
 
 @pytest.mark.parametrize(
     ("activation", "expected"),
-    [("gelu", 0.841344746), ("gelu_tanh", 0.841191991), ("relu", 1.0), ("silu", 0.731058579)],
+    [("gelu", 0.841344746), ("gelu_tanh", 0.841191991), ("relu", 1.0), ("squared_relu", 1.0), ("silu", 0.731058579)],
 )
 def test_activations_at_one(activation: str, expected: float) -> None:
     layer = MLP(MLP.Config(activation=activation, hidden=1, bias=False), dim=1).double()
@@ -53,6 +53,7 @@ def test_swiglu_is_its_equation() -> None:
         ("gelu", F.gelu),
         ("gelu_tanh", lambda x: 0.5 * x * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (x + 0.044715 * x**3)))),
         ("relu", lambda x: x.clamp(min=0)),
+        ("silu", lambda x: x / (1 + (-x).exp())),
         ("sigmoid", lambda x: 1 / (1 + (-x).exp())),
         ("none", lambda x: x),
     ],
@@ -65,12 +66,19 @@ def test_a_gated_mlp_is_its_equation(activation: str, function) -> None:
     torch.testing.assert_close(layer(x), (function(gate) * up) @ layer.down.weight.T)
 
 
-def test_norms_are_their_equations() -> None:
-    x = torch.randn(2, 3, 8, dtype=torch.float64)
-    layer, rms = LayerNorm(LayerNorm.Config(), dim=8).double(), RMSNorm(RMSNorm.Config(), dim=8).double()
-    centred = x - x.mean(-1, keepdim=True)
-    torch.testing.assert_close(layer(x), centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt())
-    torch.testing.assert_close(rms(x), x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt())
+def test_swiglu_is_the_gated_mlp_of_that_activation() -> None:
+    """Under either name a sweep over the family starts from the same values."""
+    named, chosen = SwiGLU(SwiGLU.Config(), dim=12), Gated(Gated.Config(activation="silu"), dim=12)
+    chosen.load_state_dict(named.state_dict())
+    x = torch.randn(2, 3, 12)
+    assert torch.equal(named(x), chosen(x))
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("squared_relu", "relu2"), ("gelu", "gelu"), ("gelu_tanh", "gelu_new")])
+def test_activations_of_the_transformers_library(ours: str, theirs: str) -> None:
+    activations = pytest.importorskip("transformers.activations")
+    x = torch.linspace(-6, 6, 10_001, dtype=torch.float64)
+    torch.testing.assert_close(activate(ours, x), activations.ACT2FN[theirs](x), atol=1e-14, rtol=1e-12)
 
 
 def test_residual_arrangements_are_their_equations() -> None:

@@ -152,9 +152,9 @@ def test_attention_makes_the_cost_grow_faster_than_the_length() -> None:
 
 def test_an_operation_without_formula_is_unknown_never_free() -> None:
     x = torch.empty(4, 4, device="meta")
-    result = count_products(lambda: (torch.fft.fft(x), x @ x))
+    result = count_products(lambda: (torch.linalg.svd(x), x @ x))
     assert result.multiply_adds is None
-    assert result.unknown == ["aten._fft_r2c.default"]
+    assert result.unknown == ["aten._linalg_svd.default"]
 
 
 def test_a_custom_operation_is_unknown() -> None:
@@ -250,7 +250,7 @@ def test_a_preset_counts_one_row_and_a_recipe_the_rows_of_a_device() -> None:
 def test_the_json_document_has_the_fields_that_scripts_rely_on(gpt2: Information) -> None:
     document = gpt2.json()
     assert {"parameters", "macs_per_token", "tokens", "dtype", "cache_bytes_per_token", "memory_bytes"} <= set(document)
-    assert set(document["parameters"]) == {"total", "trainable", "embedding", "by_part"}
+    assert set(document["parameters"]) == {"total", "active", "trainable", "embedding", "by_part"}
     assert set(document["memory_bytes"]) == {"weights", "gradients", "optimizer", "activations"}
     assert document["table"][-1] == {"label": "total", "parameters": 124_439_808}
 
@@ -273,3 +273,27 @@ def test_gpt3_takes_no_memory_to_speak_of() -> None:
 
 def test_numbers_stand_under_each_other() -> None:
     assert aligned([("a", "1,000"), ("long", "10")], right=True) == "a     1,000\nlong     10"
+
+
+def test_transforms_and_triangular_systems_have_the_textbooks_costs() -> None:
+    complex_38 = torch.empty(3, 8, dtype=torch.complex64, device="meta")
+    assert count_products(lambda: torch.fft.fft(complex_38)) == (5 * 3 * 8 * 3 // 2, [])
+    real_38 = torch.empty(3, 8, device="meta")
+    assert count_products(lambda: torch.fft.rfft(real_38)) == (5 * 3 * 8 * 3 // 4, [])
+    system, known = torch.empty(2, 4, 4, device="meta"), torch.empty(2, 4, 3, device="meta")
+    solve = torch.linalg.solve_triangular
+    assert count_products(lambda: solve(system, known, upper=False)) == (2 * 3 * 4 * 4 // 2, [])
+
+
+def test_parameters_of_experts_that_a_token_isnt_sent_to_are_idle() -> None:
+    counts = information(small("architecture.feed_forward={name: mixture, experts: 4, top_k: 1, renormalize: false}"))
+    idle = sum(
+        parameter.numel() * 3 // 4
+        for name, parameter in build_model(
+            small("architecture.feed_forward={name: mixture, experts: 4, top_k: 1, renormalize: false}"), device="meta"
+        ).named_parameters()
+        if ".experts." in name
+    )
+    assert idle > 0
+    assert counts.parameters["total"] - counts.parameters["active"] == idle
+    assert information(small()).parameters["active"] == information(small()).parameters["total"]

@@ -54,6 +54,8 @@ def _text(result: Information, width: int | None) -> str:
         ("  without embeddings", f"{counts['total'] - counts['embedding']:,}"),
         ("  trainable", f"{counts['trainable']:,}"),
     ]
+    if counts["active"] != counts["total"]:
+        parameters.append(("  active for one token", f"{counts['active']:,}"))
     costs = [(_COUNTED[name], _number(count)) for name, count in result.macs.items()]
     costs.append(("cache, bytes per token", _number(result.cache_bytes_per_token)))
     bytes_ = [(name, _size(memory[name])) for name in ("weights", "gradients", "optimizer", "activations")]

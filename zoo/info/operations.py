@@ -6,12 +6,13 @@ formula for the fused kernel and would call it free.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode, flop_registry
+from torch.utils.flop_counter import FlopCounterMode, flop_registry, register_flop_formula
 
 _MOVES = """
 _log_softmax _safe_softmax _softmax _to_copy _unsafe_view all amax amin any arange argmax argmin bernoulli
@@ -21,7 +22,7 @@ logcumsumexp logsumexp masked_fill max mean min native_batch_norm native_dropout
 native_layer_norm _fused_rms_norm new_empty new_full new_ones new_zeros nonzero norm one_hot ones ones_like
 prod rand randn repeat repeat_interleave roll scalar_tensor scatter scatter_add searchsorted sort stack std sum
 topk tril triu var var_mean zero_ zeros zeros_like _local_scalar_dense linalg_vector_norm slice_scatter
-select_scatter index_put index_put_ scatter_ masked_scatter
+select_scatter index_put index_put_ scatter_ masked_scatter transpose_ unsafe_split floor_divide
 """
 """Operations of torch that make, move, sort, add up or normalize numbers and have no product of matrices in them."""
 
@@ -38,6 +39,23 @@ class Products(NamedTuple):
 
     multiply_adds: int | None
     unknown: list[str]
+
+
+@register_flop_formula(torch.ops.aten.linalg_solve_triangular)
+def _triangular(system: list[int], known: list[int], *args: Any, out_shape: list[int], **kwargs: Any) -> int:
+    """n^2 / 2 multiply-adds for each column of what is known."""
+    return system[-1] * math.prod(out_shape)
+
+
+@register_flop_formula([torch.ops.aten._fft_c2c, torch.ops.aten._fft_r2c, torch.ops.aten._fft_c2r])
+def _fourier(x: list[int], axes: list[int], *args: Any, out_shape: list[int], **kwargs: Any) -> int:
+    """5 n log2 n, the textbook's figure for n complex numbers, and half of it for real ones.
+
+    An axis of real numbers is shorter by half where it is complex; the longer of the two shapes has all of them.
+    """
+    numbers = max(math.prod(x), math.prod(out_shape))
+    lengths = [max(x[axis], out_shape[axis]) for axis in axes]
+    return round(5 * numbers * math.log2(max(2, math.prod(lengths)))) // (1 if tuple(x) == tuple(out_shape) else 2)
 
 
 def count_products(compute: Callable[[], object]) -> Products:

@@ -96,7 +96,7 @@ def _part(
         if not isinstance(module, contract):
             continue
         if isinstance(module, Position):
-            embeds = type(module).acts("embed")
+            embeds = module.acts("embed")
             return Part(kind, f"{_TITLES[kind] if embeds else 'position'} {name}{sized}", layer, count, embeds)
         return Part(kind, f"{_TITLES[kind] if layer is not None else words} {name}", layer, count)
     if isinstance(module, Embedding):

@@ -12,6 +12,7 @@ from torch import Tensor
 from zoo.builder import build_model, build_optimizer
 from zoo.contracts.architecture import Architecture
 from zoo.contracts.data import Description
+from zoo.contracts.feed_forward import FeedForward
 from zoo.errors import UserError
 from zoo.info.memory import activation_bytes, cache_bytes, optimizer_bytes, parameter_bytes
 from zoo.info.operations import count_products
@@ -27,7 +28,7 @@ class Information:
 
     Attributes:
         name: of the recipe.
-        parameters: ``total``, ``trainable``, ``embedding`` and ``by_part``.
+        parameters: ``total``, ``active`` for one token, ``trainable``, ``embedding`` and ``by_part``.
         table: the lines of the parameter table.
         tokens: length of a sequence for all that follows; of source and target alike where there are two.
         rows: sequences in one forward pass of training, for the activations.
@@ -81,6 +82,7 @@ def information(recipe: Recipe, description: Description | None = None) -> Infor
         name=recipe.name,
         parameters={
             "total": sum(part.parameters for part in found),
+            "active": sum(part.parameters for part in found) - _idle(model),
             "trainable": sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
             "embedding": sum(part.parameters for part in found if part.embeds),
             "by_part": by_part(found),
@@ -94,6 +96,11 @@ def information(recipe: Recipe, description: Description | None = None) -> Infor
         cache_bytes_per_token=_cache(model, tokens),
         memory_bytes=memory,
     )
+
+
+def _idle(model: Architecture) -> int:
+    """Parameters that one token has nothing to do with: experts that it isn't sent to."""
+    return sum(module.idle_parameters() for module in model.modules() if isinstance(module, FeedForward))
 
 
 def _dtype(recipe: Recipe) -> torch.dtype:

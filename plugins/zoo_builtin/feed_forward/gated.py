@@ -1,10 +1,12 @@
 """A gated MLP: one linear layer, passed through a nonlinearity, multiplies another.
 
-    GEGLU(x) = W_2 (gelu(W_g x) * W_1 x);  ReGLU, GLU and Bilinear likewise, with relu, a sigmoid or nothing
+    GLU(x)   = W_2 (sigmoid(W_g x) * W_1 x)        Bilinear(x) = W_2 (W_g x * W_1 x)
+    ReGLU(x) = W_2 (relu(W_g x) * W_1 x)           GEGLU(x)    = W_2 (gelu(W_g x) * W_1 x)
+    SwiGLU(x) = W_2 (silu(W_g x) * W_1 x)
 
 Shazeer 2020, "GLU variants improve transformer", equations 5 and 6, arXiv:2002.05202; T5 v1.1 has the tanh
-approximation of GELU. The variant with SiLU is ``swiglu``. Three matrices of 8/3 D hidden units cost what two of
-4 D do.
+approximation of GELU. SwiGLU, the choice of PaLM and Llama, has its own name as well, ``swiglu``. Three matrices of
+8/3 D hidden units cost what two of 4 D do.
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal, final
 
-import torch.nn.functional as F
 from torch import Tensor
 
+from zoo.nn.activations import activate
 from zoo.nn.gated import GatedFeedForward
 
 __all__ = ["Gated"]
@@ -28,16 +30,10 @@ class Gated(GatedFeedForward):
     class Config(GatedFeedForward.Config):
         """Knobs of the gated MLP."""
 
-        activation: Literal["gelu", "gelu_tanh", "relu", "sigmoid", "none"] = "gelu_tanh"
-        """What the gate goes through: GEGLU, with the exact GELU or its tanh approximation, ReGLU, GLU or Bilinear."""
+        activation: Literal["gelu", "gelu_tanh", "relu", "silu", "sigmoid", "none"] = "gelu_tanh"
+        """What the gate goes through: GEGLU, with the exact GELU or its tanh approximation, ReGLU, SwiGLU, GLU or
+        Bilinear."""
 
     def activate(self, gate_BTF: Tensor) -> Tensor:
         """The nonlinearity that the config names."""
-        match self.config.activation:
-            case "relu":
-                return F.relu(gate_BTF)
-            case "sigmoid":
-                return F.sigmoid(gate_BTF)
-            case "none":
-                return gate_BTF
-        return F.gelu(gate_BTF, approximate="tanh" if self.config.activation == "gelu_tanh" else "none")
+        return activate(self.config.activation, gate_BTF)

@@ -3,7 +3,8 @@
     MLP(x) = W_2 f(W_1 x + b_1) + b_2, D -> 4D -> D                           (article, section 7)
 
 8 D^2 + 5 D parameters at the usual expansion of 4. GELU: Hendrycks and Gimpel 2016, arXiv:1606.08415; GPT-2 uses
-its tanh approximation, BERT the exact one, Vaswani et al. 2017 ReLU, Marian's translators SiLU.
+its tanh approximation, BERT the exact one, Vaswani et al. 2017 ReLU, Marian's translators SiLU; the square of ReLU
+is from So et al. 2021, "Primer", arXiv:2109.08668.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal, final
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from zoo.contracts.feed_forward import FeedForward
 from zoo.contracts.values.notes import Notes
 from zoo.initialization import branch_output
+from zoo.nn.activations import activate
 
 __all__ = ["MLP"]
 
@@ -33,8 +34,8 @@ class MLP(FeedForward):
         """Hidden units; null means ``expansion`` times the width."""
         expansion: float = 4.0
         """Hidden units for each element of the width."""
-        activation: Literal["gelu", "gelu_tanh", "relu", "silu"] = "gelu_tanh"
-        """Exact GELU, its tanh approximation (they differ by up to 4.7e-4), ReLU, or SiLU."""
+        activation: Literal["gelu", "gelu_tanh", "relu", "squared_relu", "silu"] = "gelu_tanh"
+        """Exact GELU, its tanh approximation (they differ by up to 4.7e-4), ReLU, its square, or SiLU."""
         bias: bool = True
         """Biases in both layers."""
 
@@ -46,11 +47,4 @@ class MLP(FeedForward):
 
     def forward(self, x_BTD: Tensor, *, valid_BT: Tensor | None = None, notes: Notes | None = None) -> Tensor:
         """(B, T, D) from (B, T, D)."""
-        return self.down(self._activate(self.up(x_BTD)))
-
-    def _activate(self, x_BTF: Tensor) -> Tensor:
-        if self.config.activation == "relu":
-            return F.relu(x_BTF)
-        if self.config.activation == "silu":
-            return F.silu(x_BTF)
-        return F.gelu(x_BTF, approximate="tanh" if self.config.activation == "gelu_tanh" else "none")
+        return self.down(activate(self.config.activation, self.up(x_BTD)))
