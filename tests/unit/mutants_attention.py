@@ -296,3 +296,104 @@ class HalfPrecisionScores(HeadedAttention):
         scores = (64 * q @ (64 * k).transpose(-1, -2)) / 4096 * call.scale
         scores = scores.masked_fill(call.hide(scores) != scores, -1e9)
         return scores.softmax(-1).to(v.dtype) @ v
+
+
+class NeverDrops(HeadedAttention):
+    """Weights are never dropped."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tensor:
+        weights = call.hide(call.scores(q, k)).softmax(-1)
+        call.notes.keep(f"map.{call.layer}.{call.kind}", weights)
+        return weights.to(v.dtype) @ v
+
+
+class LeavesTooMuch(Mine):
+    """Leaves the mean of all values to the layer above, later tokens included."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tensor:
+        out, below = super().attend(q, k, v, call), call.notes.get("below")
+        call.notes.keep("below", v.mean(2, keepdim=True))
+        return out if below is None else out + 0.1 * below
+
+
+class PastIntoTheNext(Mine):
+    """Counts on the module how often it was continued."""
+
+    continued = 0
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tensor:
+        self.continued += call.cache is not None
+        return super().attend(q, k, v, call) * (1 + 1e-3 * (self.continued // 3))
+
+
+class QueriesTogether(Mine):
+    """In cross-attention queries are compared less their mean."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tensor:
+        return super().attend(q - q.mean(2, keepdim=True) if call.kind == "cross" else q, k, v, call)
+
+
+class SourcePaddingRead(Mine):
+    """The source is read with its padding."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tensor:
+        if call.kind == "cross":
+            call.mask = dataclasses.replace(call.mask, valid_BS=None, _memo={})
+        return super().attend(q, k, v, call)
+
+
+class SourceOfTheFirst(Mine):
+    """Keeps the source's heads on the module, in the order of the first call."""
+
+    def _context_heads(self, context_BSD: Tensor, cache: Any) -> tuple[Tensor, Tensor]:
+        if cache is None:
+            return super()._context_heads(context_BSD, None)
+        if cache.get("k") is None:
+            self.source = super()._context_heads(context_BSD, cache)
+        return tuple(x[:1].expand(context_BSD.shape[0], -1, -1, -1) for x in self.source)  # type: ignore[return-value]
+
+
+class BiasForgotten(HeadedAttention):
+    """Leaves out what a position scheme adds."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tensor:
+        wide = torch.promote_types(q.dtype, torch.float32)
+        return call.softmax(q.to(wide) @ k.to(wide).mT * call.scale) @ v
+
+
+class WidensOutput(Mine):
+    """Gives float64 whatever it gets."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tensor:
+        return super().attend(q, k, v, call).double()
+
+
+class DrawsAlways(Mine):
+    """Noise in every pass."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tensor:
+        return super().attend(q, k, v, call) + 1e-6 * torch.randn_like(v[:, :, :1])
+
+
+class AutocastUnawares(HeadedAttention):
+    """Large scores, small differences: products that autocast narrows."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tensor:
+        scores = (q + 64) @ (k + 64).mT - 64 * 64 * q.shape[-1]
+        return call.softmax(scores * call.scale) @ v
+
+
+class ForgetsAPart(Mine):
+    """The window is forgotten where a prefix and padding come with it."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tensor:
+        if call.mask.parts() >= {"window", "prefix", "padding"}:
+            call.mask = dataclasses.replace(call.mask, window=None, _memo={})
+        return super().attend(q, k, v, call)
+
+
+class ShallowMask(HeadedAttention):
+    """Hides at -50, which visible scores can fall below."""
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tensor:
+        return call.hide(call.scores(q, k)).clamp(min=-50).softmax(-1).to(v.dtype) @ v

@@ -10,7 +10,7 @@ from zoo.cli import options, output
 @click.command("check")
 @click.argument("target", metavar="TARGET")
 @options.overrides
-@click.option("--full", is_flag=True, help="Every combination, not the telling ones only; takes minutes.")
+@click.option("--full", is_flag=True, help="Also inductor, export, other processes and many more masks; takes minutes.")
 @options.plugins
 @options.as_json
 def command(target: str, overrides: tuple[str, ...], full: bool, plugins: tuple[str, ...], as_json: bool) -> int:

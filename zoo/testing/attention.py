@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from zoo.testing import attention_basics, attention_cache, attention_kernels, attention_masks
+from zoo.testing import attention_basics, attention_cache, attention_kernels, attention_long, attention_masks
 from zoo.testing.attention_case import SUITE
-from zoo.testing.modules import MODULE_CHECKS
+from zoo.testing.modules import BRANCH_CHECKS, MODULE_CHECKS
 
-__all__ = ["SUITE", "attention_basics", "attention_cache", "attention_kernels", "attention_masks"]
+__all__ = ["SUITE", "attention_basics", "attention_cache", "attention_kernels", "attention_long", "attention_masks"]
 
-SUITE.include(MODULE_CHECKS)
+SUITE.include([*BRANCH_CHECKS, *MODULE_CHECKS])

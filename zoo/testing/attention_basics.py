@@ -21,7 +21,7 @@ from zoo.contracts.values.capabilities import WORDS
 from zoo.contracts.values.mask import Mask
 from zoo.contracts.values.notes import Notes
 from zoo.testing.attention_case import SEEN, SUITE, AttentionCase, influence
-from zoo.testing.masks import may_attend, padding
+from zoo.testing.masks import describe, may_attend, padding, plain
 from zoo.testing.numbers import agree, differ, finite
 from zoo.testing.suite import Failed, Skipped
 
@@ -93,7 +93,7 @@ def no_look_ahead(case: AttentionCase) -> None:
         if s and float(change_T[:s].max()) > 1e-12:
             t = int(change_T[:s].argmax())
             raise Failed(f"output {t} moves by {float(change_T[t]):.3g} when the later input {s} is replaced")
-        if float(change_T[s:].max()) <= 1e-9:
+        if case.tokens > 1 and float(change_T[s:].max()) <= 1e-9:  # a token's mean over itself alone takes it away
             raise Failed(f"replacing input {s} changes no output at all")
 
 
@@ -103,25 +103,56 @@ def no_look_ahead_gradient(case: AttentionCase) -> None:
     mask = Mask(causal=True)
     reach_BTS = influence(case, case.make(), case.input(), mask)
     _check_hidden(reach_BTS, mask, case)
-    if not bool((reach_BTS.amax(-1) > SEEN).all()):
+    if not bool((reach_BTS[:, 1:].amax(-1) > SEEN).all()):
         raise Failed("an output has no gradient with respect to any input")
 
 
-@SUITE.check("moves information forwards", "causal", tokens=(5, 8))
+@SUITE.check("no look-ahead, however large the scores", "causal", schemes=False, tokens=(5,))
+def no_look_ahead_far_out(case: AttentionCase) -> None:
+    """With inputs thirty times as large: what hides the future mustn't be a number that visible scores fall below."""
+    module, x_BTD = case.make(), 30 * case.input()
+    base_BTD = case.run(module, x_BTD, Mask(causal=True))
+    for s in range(1, case.tokens):
+        moved_BTD = x_BTD.clone()
+        moved_BTD[:, s] = 30 * case.input(salt=7)[:, s]
+        got_BTD = case.run(module, moved_BTD, Mask(causal=True))
+        agree(got_BTD[:, :s], base_BTD[:, :s], f"outputs before {s}, input {s} replaced, inputs of size 30")
+
+
+@SUITE.check("moves information forwards", "causal", tokens=(8,))
 def looks_back(case: AttentionCase) -> None:
     """In a causal mask some output depends on an earlier input."""
+    _skip_unless_it_mixes(case)
     reach_BTS = influence(case, case.make(), case.input(), Mask(causal=True))
     if not bool((reach_BTS.tril(-1) > SEEN).any()):
         raise Failed("no output depends on any earlier input")
 
 
-@SUITE.check("sees both ways", "bidirectional", tokens=(2, 5))
+@SUITE.check("sees both ways", "bidirectional", tokens=(8,))
 def both_ways(case: AttentionCase) -> None:
     """In an open mask outputs depend on earlier inputs and on later ones."""
+    _skip_unless_it_mixes(case)
     reach_BTS = influence(case, case.make(), case.input(), Mask())
     for there, way in ((reach_BTS.triu(1), "later"), (reach_BTS.tril(-1), "earlier")):
         if not bool((there > SEEN).any()):
             raise Failed(f"in a bidirectional mask no output depends on any {way} input")
+
+
+def _skip_unless_it_mixes(case: AttentionCase) -> None:
+    if not case.mixes:
+        raise Skipped("it says that it moves no information")
+
+
+@SUITE.check("moves no information, as it says", tokens=(5,))
+def mixes_nothing(case: AttentionCase) -> None:
+    """A control with ``mixes = False``: each output depends on the input at its own place and on no other."""
+    if case.mixes:
+        raise Skipped("it says that it moves information")
+    for mask in plain(case.offers):
+        reach_BTS = influence(case, case.make(), case.input(), mask) > SEEN
+        own_TS = torch.eye(case.tokens, dtype=torch.bool)
+        if bool((reach_BTS & ~own_TS).any()):
+            raise Failed(f"{describe(mask)}: says that it moves no information, and an output depends on another input")
 
 
 def _check_hidden(reach_BTS: Tensor, mask: Mask, case: AttentionCase) -> None:
@@ -151,14 +182,15 @@ def rows_apart(case: AttentionCase) -> None:
 @SUITE.check("no order without positions", "bidirectional", schemes=False, tokens=(6,))
 def equivariant(case: AttentionCase) -> None:
     """Without positions and with an open mask, permuted inputs give permuted outputs: Sa(XP) = Sa(X)P (section 3)."""
-    if not issubclass(case.component, HeadedAttention):
-        raise Skipped("it writes its own forward, which may know the order by itself")
+    if case.component.ordered:
+        raise Skipped("it says that it knows the order by itself")
     module, x_BTD = case.make(), case.input()
     if not bool((influence(case, module, x_BTD, Mask()) > SEEN).all()):
         raise Skipped("not every output depends on every input, so that it knows the order by itself")
     for permutation in ([5, 4, 3, 2, 1, 0], [2, 0, 1, 5, 3, 4]):
         want = case.run(module, x_BTD, Mask())[:, permutation]
-        agree(case.run(module, x_BTD[:, permutation], Mask()), want, f"outputs of inputs permuted by {permutation}")
+        told = f"outputs of inputs permuted by {permutation} (if it knows the order by itself, say ordered = True)"
+        agree(case.run(module, x_BTD[:, permutation], Mask()), want, told)
 
 
 @SUITE.check("rotation makes scores depend on distance", "rotate", tokens=(5,))
@@ -166,6 +198,7 @@ def rotation_is_relative(case: AttentionCase) -> None:
     """With rotated queries and keys a shift of all positions changes nothing, another distance does."""
     if case.scheme != "rotated":
         raise Skipped("the case has no rotation")
+    _skip_unless_it_mixes(case)
     module, x_BTD = case.make(), case.input()
     at_BTA = torch.arange(case.tokens)[None, :, None]
     base = case.run(module, x_BTD, positions_BTA=at_BTA)
@@ -180,11 +213,34 @@ def bias_matters(case: AttentionCase) -> None:
     """What a position scheme adds to the scores changes the output, and only through distances."""
     if case.scheme != "biased":
         raise Skipped("the case has no bias")
+    _skip_unless_it_mixes(case)
     module, x_BTD = case.make(), case.input()
     at_BTA = torch.arange(case.tokens)[None, :, None]
     base = case.run(module, x_BTD, positions_BTA=at_BTA)
     agree(case.run(module, x_BTD, positions_BTA=at_BTA + 50), base, "all positions shifted by 50")
     differ(case.run(module, x_BTD, positions_BTA=at_BTA * 3), base, "the bias of the positions doesn't matter")
+
+
+@SUITE.check("a bias is added after the scale", "bias", tokens=(5,))
+def bias_after_scale(case: AttentionCase) -> None:
+    """Queries a quarter as large under four times the scale are the same scores, with a bias as without."""
+    if not issubclass(case.component, HeadedAttention) or case.scheme == "rotated":
+        raise Skipped("its scale can't be told from its queries" if case.scheme != "rotated" else "no bias")
+    module, x_BTD = case.make(), case.input()
+    try:
+        other = case.with_knobs(scale=4 * module.scale).make()
+    except ValueError as error:
+        raise Skipped(f"it refuses another scale: {error}") from None
+    with torch.no_grad():
+        for parameter in other.query.parameters():
+            parameter.mul_(0.25)
+    plain = dataclasses.replace(case, scheme=None)
+    try:
+        agree(plain.run(other, x_BTD), plain.run(module, x_BTD), "")
+    except Failed:
+        raise Skipped("its scores aren't scale times queries times keys") from None
+    want = case.run(module, x_BTD)
+    agree(case.run(other, x_BTD), want, "a quarter of the queries under four times the scale, with a bias")
 
 
 @SUITE.check("attention weights can be looked at", "map", tokens=(5,))
@@ -206,7 +262,7 @@ def shows_maps(case: AttentionCase) -> None:
     agree(out_BTD, case.run(module, x_BTD), "output while the weights are looked at")
 
 
-@SUITE.check("dropout of weights acts in training", "map", schemes=False, tokens=(5,))
+@SUITE.check("dropout of weights acts in training", "bias", schemes=False, tokens=(5,))
 def drops_in_training(case: AttentionCase) -> None:
     """With a dropout of 0.5 two training passes differ."""
     module, x_BTD = case.make(training=True, dropout=0.5), case.input()

@@ -5,17 +5,19 @@ Dimension legend: B batch, T queries, S keys, D width.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import torch
+from torch import Tensor
 
 from zoo.contracts.attention import HeadedAttention
 from zoo.contracts.values.cache import Cache
 from zoo.contracts.values.mask import Mask
 from zoo.testing.attention_case import SUITE, AttentionCase
-from zoo.testing.masks import padding
+from zoo.testing.masks import describe, padding, random_mask
 from zoo.testing.numbers import agree
-from zoo.testing.suite import Skipped
+from zoo.testing.suite import Failed, Skipped
 
 
 @SUITE.check("cache = full pass, token by token", "cache", "causal", tokens=(1, 3, 8))
@@ -85,6 +87,11 @@ def packed_prompts(case: AttentionCase) -> None:
     for row, start in enumerate((2, 1)):
         want = case.run(module, x_BTD[row : row + 1, start:], Mask(causal=True))
         agree(got[row, start:], want[0], f"the last document of row {row} and 2 more tokens, against it alone")
+    new = Mask(causal=True, documents_BS=torch.tensor([[3], [6]]))
+    got = case.in_chunks(module, x_BTD, [4, 1, 1], Cache(), [prompt, Mask(causal=True), new])
+    for row, start in enumerate((5, 1)):
+        want = case.run(module, x_BTD[row : row + 1, start:], Mask(causal=True))
+        agree(got[row, 5:], want[0, -1:], f"the last token of row {row}, a document of its own in row 0 only")
 
 
 @SUITE.check("a cache that is new starts from nothing", "cache", "causal", tokens=(5,))
@@ -130,19 +137,55 @@ def cached_source(case: AttentionCase) -> None:
     agree(last, want[order, 2:], "the last query after rows [1, 0, 0] were taken")
 
 
-@SUITE.check("memory of the cache grows with tokens or not at all", "cache", "causal", schemes=False, tokens=(8,))
-def cache_growth(case: AttentionCase) -> str:
-    """Bytes of a cache are the same for equal prompts, batch first, and grow evenly."""
+@SUITE.check("cache = full pass, under any mask", "cache", "causal", schemes=False, tokens=(7,))
+def under_any_mask(case: AttentionCase) -> None:
+    """Random masks over a prompt of 4 tokens, a window that goes on with 3 more: each token as in one pass."""
     module, x_BTD = case.make(), case.input()
+    for draw in range(8):
+        first = random_mask(case.offers - {"bidirectional"}, 2, 4, case.seed * 100 + draw, left=True)
+        later = Mask(causal=True, window=first.window)
+        got = case.in_chunks(module, x_BTD, [4, 1, 2], Cache(), [first, later, later])
+        whole = dataclasses.replace(
+            first, valid_BS=_goes_on(first.valid_BS), documents_BS=_goes_on(first.documents_BS), _memo={}
+        )
+        want = case.run(module, x_BTD, whole)
+        told = slice(None) if whole.valid_BS is None else whole.valid_BS
+        agree(got[told], want[told], f"{describe(whole)}: a prompt of 4 and steps of 1 and 2 against one pass")
+
+
+def _goes_on(of_prompt: Tensor | None) -> Tensor | None:
+    """Padding or documents with 3 tokens more: valid, and of the last document."""
+    if of_prompt is None:
+        return None
+    more = torch.ones_like(of_prompt[:, :3]) if of_prompt.dtype == torch.bool else of_prompt[:, -1:].expand(-1, 3)
+    return torch.cat([of_prompt, more], 1)
+
+
+@SUITE.check("memory of the cache grows with tokens or not at all", "cache", "causal", schemes=False, tokens=(12,))
+def cache_growth(case: AttentionCase) -> str:
+    """Bytes are a function of the number of tokens, in steps that don't grow, and on the meta device the same."""
+    module, x_BTD = case.make(), case.input()
+    with torch.device("meta"):
+        empty = case.build(case.variant.knobs).eval().double()
     cache, sizes = Cache(), [0]
     for piece_BTD in x_BTD.split(1, 1):
         case.in_chunks(module, piece_BTD, [1], cache)
         sizes.append(cache.bytes())
-    steps = [later - earlier for earlier, later in itertools.pairwise(sizes[1:])]
+        if (count := len(sizes) - 1) % 4:
+            continue
+        for what, made, given_BTD in (
+            ("in one go", module, x_BTD[:, :count]),
+            ("on the meta device", empty, x_BTD[:, :count].to("meta")),
+        ):
+            held = Cache()
+            case.in_chunks(made, given_BTD, [count], held)
+            if held.bytes() != sizes[-1]:
+                raise Failed(f"{count} tokens {what} take {held.bytes()} bytes, one by one {sizes[-1]}")
+    steps = [later - earlier for earlier, later in itertools.pairwise(sizes)]
+    if max(steps[6:]) > max(steps[:6]):
+        raise Failed(f"bytes grow faster and faster: {sizes[1:]}")
     for layer in cache.layers().values():
         for name, tensor in layer.tensors():
             if tensor.shape[0] != 2:
-                from zoo.testing.suite import Failed
-
                 raise Failed(f"{name} in the cache has shape {tuple(tensor.shape)}; the batch of 2 must come first")
     return f"{steps[-1] // 2} bytes a token and row in float64"

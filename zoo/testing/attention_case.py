@@ -19,7 +19,7 @@ from zoo.contracts.values.mask import Mask
 from zoo.contracts.values.notes import Notes
 from zoo.contracts.values.place import NOWHERE, Place
 from zoo.testing.masks import plain
-from zoo.testing.modules import DIM, ModuleCase, ModuleSubject, scatter
+from zoo.testing.module_case import DIM, ModuleCase, ModuleSubject, scatter
 from zoo.testing.numbers import noise
 from zoo.testing.schemes import SCHEMES
 from zoo.testing.suite import Check, Failed, Suite
@@ -41,6 +41,11 @@ class AttentionCase(ModuleCase):
     def offers(self) -> frozenset[str]:
         """Words that the class offers."""
         return self.component.offers
+
+    @property
+    def mixes(self) -> bool:
+        """Whether it moves information between positions; a control that doesn't says ``mixes = False``."""
+        return self.component.mixes
 
     @property
     def mask(self) -> Mask:
@@ -107,6 +112,7 @@ class AttentionSubject(ModuleSubject):
     """An attention class; it is checked at width 16 with as many of 4 heads as it takes."""
 
     lengths = (1, 5, 8)
+    case = AttentionCase
 
     @property
     def offers(self) -> frozenset[str]:
@@ -115,9 +121,10 @@ class AttentionSubject(ModuleSubject):
 
     @functools.cached_property
     def parent(self) -> Mapping[str, Any]:
-        """Width, heads, and a place in a stack of two."""
+        """Width, heads, a place in a stack of two, and a bound on the tokens that all but one check stay below."""
         for heads in (4, 2, 1):
-            parent = {"dim": DIM, "heads": heads, "layer": 0, "layers": 2, "dropout": 0.0}
+            place = {"layer": 0, "layers": 2, "dropout": 0.0, "length": LENGTH}
+            parent = {"dim": DIM, "heads": heads, **place, **self.parts}
             try:
                 self.component(self.component.Config(), **parent)
             except ValueError as error:
@@ -142,6 +149,9 @@ class AttentionSubject(ModuleSubject):
                         scheme=scheme,
                     )
 
+
+LENGTH = 192
+"""Most tokens that an attention is told of."""
 
 SEEN = 1e-12
 """Gradient above which an output depends on an input; below, it is rounding, of a Fourier transform for instance."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import torch
@@ -12,9 +11,8 @@ from torch.overrides import TorchFunctionMode
 from zoo.contracts.attention import HeadedAttention
 from zoo.testing.attention_case import SUITE, AttentionCase
 from zoo.testing.masks import describe, random_mask
-from zoo.testing.numbers import finite, noise
+from zoo.testing.numbers import finite, noise, within_rounding
 from zoo.testing.suite import Failed, Skipped
-from zoo.testing.variants import Variant
 
 
 @SUITE.check("each kernel is a path of its own", schemes=False, knobs=False, tokens=(6,))
@@ -46,15 +44,11 @@ class _Recorder(TorchFunctionMode):
 
 def _functions(case: AttentionCase, kernel: str) -> list[Any]:
     """Functions of torch that a pass with a kernel calls, in order."""
-    module = _with_kernel(case, kernel).make(dtype=torch.float32)
+    module = case.with_knobs(kernel=kernel).make(dtype=torch.float32)
     x_BTD = case.input(dtype=torch.float32)
     with torch.no_grad(), _Recorder() as recorder:
         case.run(module, x_BTD)
     return recorder.called
-
-
-def _with_kernel(case: AttentionCase, kernel: str) -> AttentionCase:
-    return dataclasses.replace(case, variant=Variant({**case.variant.knobs, "kernel": kernel}))
 
 
 @SUITE.check("kernels equal the eager reference", tokens=(1, 6))
@@ -89,7 +83,7 @@ def _outcome(
     case: AttentionCase, kernel: str, mask: object, dtype: torch.dtype, *, backward: bool = True
 ) -> list[Tensor]:
     """Output and gradient of the input with one kernel, in float64."""
-    module = _with_kernel(case, kernel).make(dtype=dtype)
+    module = case.with_knobs(kernel=kernel).make(dtype=dtype)
     x_BTD = case.input(dtype=dtype).requires_grad_(backward)
     out_BTD = case.run(module, x_BTD, mask)  # type: ignore[arg-type]
     if not backward:
@@ -97,3 +91,25 @@ def _outcome(
     weights = noise(*out_BTD.shape, seed=case.seed + 1, dtype=dtype)
     (gradient_BTD,) = torch.autograd.grad((out_BTD * weights).sum(), x_BTD)
     return [out_BTD.detach().double(), gradient_BTD.double()]
+
+
+@SUITE.check("bfloat16 keeps close scores apart", schemes=False, tokens=(6,))
+def close_scores(case: AttentionCase) -> None:
+    """Queries and keys that bfloat16 holds exactly, scores near 500 that it would round: products must be wider."""
+    module = case.make(dtype=torch.bfloat16)
+    if not isinstance(module, HeadedAttention) or "bias" not in case.offers:
+        raise Skipped("it has no scores of queries and keys")
+    exact = case.make()
+    with torch.no_grad():
+        for made in (module, exact):
+            for layer, factor in ((made.query, 0.0), (made.key, 2.0**-7)):
+                layer.weight.copy_(factor * torch.eye(*layer.weight.shape))
+                if layer.bias is not None:
+                    layer.bias.fill_(128.0 if layer is made.query else 1.0)
+        for name, parameter in exact.named_parameters():
+            parameter.copy_(dict(module.named_parameters())[name])
+    if module.query.bias is None:
+        raise Skipped("it has no biases to make such scores of")
+    x_BTD = case.input().sign()
+    want, got = case.run(exact, x_BTD), case.run(module, x_BTD.bfloat16())
+    within_rounding(got, want, torch.bfloat16, "scores near 500 in bfloat16 against float64", roundings=16)

@@ -32,7 +32,7 @@ def check(
     Args:
         target: a plugin file (``my_attention.py``), a component (``multi_head`` or ``attention/multi_head``), a
             class, or a recipe (a ``.yaml`` file, or the name of one).
-        full: also what takes longer: compilation, many more masks.
+        full: also what takes longer: inductor, export, other processes, many more masks.
         plugins: more plugin files and folders, in which the target or a recipe's parts may be.
         overrides: ``key.path=value``, changes to a recipe.
         seed: everything random in the checks follows from it.

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from zoo.contracts.data import Description
 from zoo.contracts.values.capabilities import WORDS_OF_MODELS
-from zoo.testing.modules import DIM, check_storable, documented_config, scatter, seeded_initialization, trainable
+from zoo.testing.module_case import DIM, scatter
+from zoo.testing.modules import check_storable, documented_config, seeded_initialization, trainable
 from zoo.testing.numbers import agree, differ, finite
 from zoo.testing.suite import Check, Failed, Skipped, Suite
 from zoo.testing.variants import Variant, variants
@@ -68,9 +69,9 @@ class EmbeddingSubject:
             for variant in found if tokens > 1 else found[:1]:
                 yield EmbeddingCase(component=self.component, variant=variant, tokens=tokens, seed=self.seed)
 
-    def _accepts(self, knobs: Any) -> bool:
+    def _accepts(self, variant: Variant) -> bool:
         try:
-            self.component(self.component.Config(**knobs), dim=DIM, sizes=SIZES)
+            self.component(self.component.Config(**variant.knobs), dim=DIM, sizes=SIZES)
         except ValueError:
             return False
         return True
@@ -104,6 +105,8 @@ def rows_apart(case: EmbeddingCase) -> None:
     out_BTD = module(inputs)
     agree(module(inputs[:1])[0], out_BTD[0], "a row alone")
     agree(module(inputs), out_BTD, "a second pass", tolerance=0.0)
+    for name, parameter in case.make().named_parameters():
+        agree(dict(module.named_parameters())[name], parameter, f"{name} after three passes", tolerance=0.0)
     differ(module(case.inputs(module, salt=1)), out_BTD, "other inputs make the same vectors")
 
 
@@ -128,9 +131,25 @@ def positions(case: EmbeddingCase) -> str:
             raise Failed(f"positions are {tuple(at_BTA.shape)} {at_BTA.dtype}; expected (1, {length}, {axes}) int64")
         if bool((at_BTA[:, module.extra :] < 0).any()):
             raise Failed(f"a token behind the first {module.extra} stands nowhere (-1)")
+        if axes == 2 and bool((at_BTA[:, : module.extra] >= 0).all(-1).any()):
+            raise Failed(f"one of the first {module.extra} tokens stands on the grid; what stands for no patch has -1")
+        if axes == 2:
+            _check_places(module, inputs, at_BTA)
     if said.get(2) is not None and "grid" not in case.component.offers:
         raise Failed("gives positions with 2 axes, but doesn't offer 'grid'")
     return f"{module.extra} tokens in front"
+
+
+def _check_places(module: Any, inputs: Tensor, at_BTA: Tensor) -> None:
+    """The token that changes with the pixels of a patch stands at that patch's row and column."""
+    (high, wide), base = module.patch_size, module(inputs)
+    for row, column in ((0, 1), (1, 0)):
+        moved = inputs.clone()
+        moved[:, :, row * high : (row + 1) * high, column * wide : (column + 1) * wide] += 1
+        changed_T = (module(moved) - base).detach().abs().amax((0, 2)) > 0
+        found = at_BTA[0, changed_T].tolist()
+        if found != [[row, column]]:
+            raise Failed(f"other pixels in row {row}, column {column} of the patches change what stands at {found}")
 
 
 @SUITE.check("offers and takes known words", tokens=(1,))

@@ -6,7 +6,6 @@ Dimension legend: B batch, T tokens, D width.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +14,8 @@ from torch import Tensor
 
 from zoo.contracts.values.notes import Notes
 from zoo.testing.masks import padding
-from zoo.testing.modules import DIM, MODULE_CHECKS, ModuleCase, ModuleSubject
+from zoo.testing.module_case import DIM, ModuleCase, ModuleSubject
+from zoo.testing.modules import BRANCH_CHECKS, MODULE_CHECKS
 from zoo.testing.numbers import agree, differ, finite
 from zoo.testing.suite import Failed, Skipped, Suite
 
@@ -34,8 +34,8 @@ class FeedForwardSubject(ModuleSubject):
 
     case = FeedForwardCase
 
-    @functools.cached_property
-    def parent(self) -> Mapping[str, Any]:
+    @property
+    def surroundings(self) -> Mapping[str, Any]:
         """Width and place in the stack."""
         return {"dim": DIM, "layer": 0, "layers": 2}
 
@@ -107,6 +107,13 @@ def auxiliary_adds_up(case: FeedForwardCase) -> None:
     finite(total, "auxiliary loss")
     if not total.requires_grad:
         raise Failed("its auxiliary loss has no gradient")
+    twice = Notes()
+    module.eval()(case.input().repeat(2, 1, 1), notes=twice)
+    once = Notes()
+    module(case.input(), notes=once)
+    totals = [notes.auxiliary_total() for notes in (once, twice)]
+    if totals[0] is not None and totals[1] is not None:
+        agree(totals[1], 2 * totals[0], "its auxiliary loss of all rows twice, against twice that of all rows")
 
 
-SUITE.include(MODULE_CHECKS)
+SUITE.include([*BRANCH_CHECKS, *MODULE_CHECKS])

@@ -35,8 +35,11 @@ def plain(offers: frozenset[str]) -> list[Mask]:
     return [Mask(causal=causal) for causal in (True, False) if ("causal" if causal else "bidirectional") in offers]
 
 
-def random_mask(offers: frozenset[str], batch: int, tokens: int, seed: int) -> Mask:
-    """A random combination of the parts that are offered; each part is in it with probability one half."""
+def random_mask(offers: frozenset[str], batch: int, tokens: int, seed: int, *, left: bool | None = None) -> Mask:
+    """A random combination of the parts that are offered; each part is in it with probability one half.
+
+    Padding is on a random side; where ``left`` says which, no row is empty.
+    """
     draw = random.Random(seed)
     causal = draw.choice([mask.causal for mask in plain(offers)])
 
@@ -47,7 +50,7 @@ def random_mask(offers: frozenset[str], batch: int, tokens: int, seed: int) -> M
         causal=causal,
         window=draw.randint(1, tokens) if has("window") else None,
         prefix_B=_whole([draw.randint(0, tokens) for _ in range(batch)]) if causal and has("prefix") else None,
-        valid_BS=_padding(draw, batch, tokens) if has("padding") else None,
+        valid_BS=_padding(draw, batch, tokens, left) if has("padding") else None,
         documents_BS=_documents(draw, batch, tokens) if has("documents") else None,
     )
 
@@ -59,8 +62,9 @@ def padding(lengths: list[int], tokens: int, *, left: bool) -> Tensor:
     return slots >= tokens - count if left else slots < count
 
 
-def _padding(draw: random.Random, batch: int, tokens: int) -> Tensor:
-    return padding([draw.randint(0, tokens) for _ in range(batch)], tokens, left=draw.random() < 0.5)
+def _padding(draw: random.Random, batch: int, tokens: int, left: bool | None) -> Tensor:
+    lengths = [draw.randint(0 if left is None else 1, tokens) for _ in range(batch)]
+    return padding(lengths, tokens, left=draw.random() < 0.5 if left is None else left)
 
 
 def _documents(draw: random.Random, batch: int, tokens: int) -> Tensor:

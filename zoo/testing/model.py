@@ -21,6 +21,8 @@ from zoo.contracts.values.mask import Mask
 from zoo.nn.patches import to_images, to_patches
 from zoo.testing.masks import describe, padding, plain
 from zoo.testing.model_case import ModelCase
+from zoo.testing.module_graphs import compiles, compiles_to_kernels, exports
+from zoo.testing.module_processes import pickles, two_processes
 from zoo.testing.modules import trainable
 from zoo.testing.numbers import agree, differ, finite, within_rounding
 from zoo.testing.suite import Check, Failed, Skipped, Subject, Suite
@@ -291,16 +293,6 @@ def _half(case: ModelCase) -> None:
     within_rounding(got, want, torch.bfloat16, "bfloat16 autocast against float64", roundings=16)
 
 
-def _compiled(case: ModelCase) -> None:
-    """torch.compile (aot_eager) gives the same scores, forward and backward."""
-    model = case.make()
-    inputs = case.inputs(model)
-    want = case.run(model, inputs)
-    torch.compiler.reset()
-    compiled = torch.compile(lambda inputs: case.run(model, inputs), backend="aot_eager")
-    agree(compiled(inputs), want, "compiled against eager")
-
-
 MODEL_CHECKS = [
     Check("gives hidden states, and scores by its head", _runs),
     Check("no look-ahead through all layers", _no_look_ahead, frozenset({"causal"})),
@@ -321,7 +313,11 @@ MODEL_CHECKS = [
     Check("runs on the meta device", _meta, tokens=(5,)),
     Check("evaluation is deterministic", _repeatable, tokens=(5,)),
     Check("half precision within its rounding", _half, tokens=(5,)),
-    Check("compiles (aot_eager) to the same function", _compiled, tokens=(5,), full=True),
+    Check("compiles (aot_eager) to the same function", compiles, tokens=(5,), full=True),
+    Check("compiles (inductor) to the same function", compiles_to_kernels, tokens=(5,), full=True),
+    Check("exports to the same function", exports, tokens=(11,), full=True),
+    Check("pickles to a spawned process", pickles, tokens=(5,), full=True),
+    Check("one process = two processes", two_processes, tokens=(5,), full=True),
 ]
 """Checks that architectures and recipes share."""
 

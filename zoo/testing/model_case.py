@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -32,6 +33,7 @@ class ModelCase:
     build: Callable[[str], Architecture]
     tokens: int
     seed: int
+    _contexts: dict[Any, dict[str, Tensor]] = dataclasses.field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -52,15 +54,20 @@ class ModelCase:
         generator = torch.Generator().manual_seed(self.seed * 1000 + salt)
         return model.embedding.example(batch, self.tokens, generator)
 
+    def input(self, batch: int = 2, *, salt: int = 0) -> Tensor:
+        """The same, for a model that is made on the way."""
+        return self.inputs(self.build("meta"), batch, salt=salt)
+
     def hidden(
         self, model: Architecture, inputs: Tensor, mask: Mask | None = None, cache: Cache | None = None
     ) -> Output:
         """Hidden states; what a forward pass needs beside its inputs is the same in every row."""
-        generator = torch.Generator().manual_seed(self.seed)
         if inputs.is_floating_point():
             inputs = inputs.to(next(model.parameters()).dtype)
-        context = {name: value.to(inputs.device) for name, value in model.context(len(inputs), 4, generator).items()}
-        return model(inputs, mask=mask, cache=cache, **context)
+        if (key := (len(inputs), inputs.device)) not in self._contexts:  # made once: a compiler can't take the draw
+            made = model.context(len(inputs), 4, torch.Generator().manual_seed(self.seed))
+            self._contexts[key] = {name: value.to(inputs.device) for name, value in made.items()}
+        return model(inputs, mask=mask, cache=cache, **self._contexts[key])
 
     def run(self, model: Architecture, inputs: Tensor, mask: Mask | None = None, cache: Cache | None = None) -> Tensor:
         """(B, T, V) scores of a head that scores tokens, else (B, T, D) hidden states."""

@@ -5,11 +5,8 @@ Dimension legend: B batch, T tokens, D width.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
-import functools
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -17,119 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from zoo.config import knobs
-from zoo.initialization import generator_for, initialize
+from zoo.initialization import initialize
+from zoo.testing.module_case import DIM, ModuleCase
+from zoo.testing.module_costs import counts_on_meta
+from zoo.testing.module_graphs import compiles, compiles_to_kernels, exports
+from zoo.testing.module_processes import pickles, two_processes
 from zoo.testing.numbers import agree, finite, noise, within_rounding
 from zoo.testing.suite import Check, Failed, Skipped
-from zoo.testing.variants import Variant, variants
-
-DIM = 16
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class ModuleCase(ABC):
-    """A module with certain knobs at a certain length; a kind says how it is made and run.
-
-    Attributes:
-        component: the class.
-        variant: knobs that differ from the defaults.
-        parent: what the parent tells the constructor (width, heads, ...).
-        tokens: length T.
-        seed: everything random follows from it.
-    """
-
-    component: type[Any]
-    variant: Variant
-    parent: Mapping[str, Any]
-    tokens: int
-    seed: int
-
-    @property
-    def label(self) -> str:
-        """``kv_heads=1, T=5``."""
-        return ", ".join(part for part in (self.variant.label, f"T={self.tokens}") if part)
-
-    def make(
-        self, *, dtype: torch.dtype = torch.float64, seed: int | None = None, training: bool = False, **parent: Any
-    ) -> Any:
-        """The module with scattered values; ``parent`` overrides what the constructor is told."""
-        made = self.build(self.variant.knobs, **parent)
-        scatter(made, self.seed if seed is None else seed)
-        return made.to(dtype).train(training)
-
-    def build(self, knobs: Mapping[str, Any], **parent: Any) -> nn.Module:
-        """The module as its constructor leaves it."""
-        return self.component(self.component.Config(**knobs), **{**self.parent, **parent})
-
-    @property
-    def width(self) -> int:
-        """Width D of the input."""
-        return self.parent.get("dim", DIM)
-
-    def input(self, batch: int = 2, *, salt: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-        """(B, T, D) noise; another ``salt`` is other noise."""
-        return noise(batch, self.tokens, self.width, seed=self.seed * 1000 + salt, dtype=dtype)
-
-    @abstractmethod
-    def run(self, module: Any, x_BTD: Tensor) -> Tensor:
-        """All that the module makes of an input, as one tensor of which the first dimension is B."""
-
-
-class ModuleSubject(ABC):
-    """A module class under examination.
-
-    Args:
-        component: the class.
-        seed: everything random follows from it.
-    """
-
-    lengths: tuple[int, ...] = (1, 5)
-    case: type[ModuleCase]
-
-    def __init__(self, component: type[Any], *, seed: int = 0, **others: Any) -> None:
-        self.component, self.seed = component, seed
-
-    @property
-    def offers(self) -> frozenset[str]:
-        """Words that choose among the checks."""
-        return frozenset()
-
-    @functools.cached_property
-    def parent(self) -> Mapping[str, Any]:
-        """What the constructor is told of its surroundings."""
-        return {"dim": DIM}
-
-    @functools.cached_property
-    def variants(self) -> list[Variant]:
-        """The defaults and each knob changed."""
-        return variants(self.component, self.accepts)
-
-    def accepts(self, knobs: Mapping[str, Any]) -> bool:
-        """Whether the module can be made with some knobs."""
-        try:
-            self.component(self.component.Config(**knobs), **self.parent)
-        except ValueError:
-            return False
-        return True
-
-    def cases(self, check: Check) -> Iterator[Any]:
-        """Every length with the default knobs, and the longest with every other."""
-        lengths = check.tokens or self.lengths
-        for tokens in lengths:
-            for variant in self.variants if check.knobs and tokens == lengths[-1] else self.variants[:1]:
-                yield self.case(
-                    component=self.component, variant=variant, parent=self.parent, tokens=tokens, seed=self.seed
-                )
-
-
-@torch.no_grad()
-def scatter(module: nn.Module, seed: int) -> None:
-    """Give every parameter values that matter: gates that begin closed and scales that begin at 1 would hide faults."""
-    # A module that can't be initialized is a finding of its own check; the constructor's values do here.
-    with contextlib.suppress(TypeError):
-        initialize(module, seed, std=0.3, branch_std=0.3)
-    for name, parameter in module.named_parameters():
-        generator = generator_for(seed, f"scatter/{name}")
-        parameter.add_(torch.randn(parameter.shape, generator=generator).to(parameter.dtype), alpha=0.2)
 
 
 def documented_config(case: Any) -> None:
@@ -163,6 +54,15 @@ def same_again(case: ModuleCase) -> None:
     case.run(module, case.input(salt=1))
     agree(case.run(module, x_BTD), first, "a second pass over the same input", tolerance=0.0)
     agree(case.run(case.make(), x_BTD), first, "a second module with the same values", tolerance=0.0)
+
+
+def leaves_alone(case: ModuleCase) -> None:
+    """A training pass changes neither its input nor a parameter; only an optimizer may."""
+    module, x_BTD = case.make(training=True), case.input()
+    before = {"the input": x_BTD.clone(), **{name: p.detach().clone() for name, p in module.named_parameters()}}
+    case.run(module, x_BTD)
+    for name, value in {"the input": x_BTD, **dict(module.named_parameters())}.items():
+        agree(value, before[name], f"{name} after a pass", tolerance=0.0)
 
 
 def dropout_only_in_training(case: ModuleCase) -> None:
@@ -333,18 +233,92 @@ def works_on_meta(case: ModuleCase) -> None:
         raise Failed(f"shape {tuple(got.shape)} on the meta device, {tuple(want.shape)} elsewhere")
 
 
-def compiles(case: ModuleCase) -> None:
-    """torch.compile (aot_eager, no graph breaks) gives the same function."""
-    module, x_BTD = case.make(), case.input()
-    want = case.run(module, x_BTD)
-    torch.compiler.reset()
-    run = torch.compile(lambda x_BTD: case.run(module, x_BTD), backend="aot_eager", fullgraph=True)
-    agree(run(x_BTD), want, "compiled against eager")
+def materializes(case: ModuleCase) -> None:
+    """Made on the meta device and filled later it equals one made in place: no table is lost on the way."""
+    with torch.device("meta"):
+        module = case.build(case.variant.knobs)
+    module, twin = module.to_empty(device="cpu"), case.build(case.variant.knobs)
+    with torch.no_grad():
+        for tensor in (*module.parameters(), *module.buffers()):
+            tensor.fill_(torch.nan if tensor.is_floating_point() else 2**20)
+    for made in (module, twin):
+        initialize(made, case.seed, std=0.3, branch_std=0.3)
+    x_BTD = case.input(dtype=torch.float32)
+    want = case.run(twin.eval(), x_BTD)
+    try:
+        agree(case.run(module.eval(), x_BTD), want, "made on the meta device and filled", tolerance=0.0)
+    except (Failed, IndexError) as error:
+        tables = [name for name, _ in module.named_buffers()]
+        told = f"; nothing fills {', '.join(tables)}: make tables where they are used" if tables else ""
+        raise Failed(f"{error}{told}") from error
 
+
+def starts_at_its_size(case: ModuleCase) -> str:
+    """With initial values, at two widths, outputs are no larger than inputs, and a branch ends with a marked layer."""
+    sizes = []
+    for width in (DIM, 4 * DIM):
+        try:
+            module = case.build(case.variant.knobs, dim=width)
+        except ValueError:
+            continue
+        initialize(module, case.seed, std=0.02 * (768 / width) ** 0.5, branch_std=0.01 * (768 / width) ** 0.5)
+        x_BTD = noise(2, case.tokens, width, seed=case.seed, dtype=torch.float32)
+        _check_marked(case, module.eval(), x_BTD)
+        sizes.append(float(case.run(module, x_BTD).detach().square().mean().sqrt()))
+        if not sizes[-1] < _LARGEST_START:
+            raise Failed(
+                f"with initial values outputs have a root mean square of {sizes[-1]:.3g} at width {width}, inputs of 1"
+            )
+    if len(sizes) == 2 and sizes[1] > max(0.5, 1.6 * sizes[0]):
+        raise Failed(
+            f"with initial values outputs grow with the width: a root mean square of {sizes[0]:.3g} at {DIM}, of "
+            f"{sizes[1]:.3g} at {4 * DIM}; begin with deviations that fall with its root"
+        )
+    return f"outputs begin with a root mean square of {' and '.join(f'{size:.2g}' for size in sizes)}"
+
+
+_LARGEST_START = 2.0
+
+
+def _check_marked(case: ModuleCase, module: nn.Module, x_BTD: Tensor) -> None:
+    """A linear layer whose output is the module's own is told of: deep models start these smaller."""
+    made: dict[str, Tensor] = {}
+    hooks = [
+        layer.register_forward_hook(lambda *call, name=name: made.update({name: call[2]}))
+        for name, layer in module.named_modules()
+        if isinstance(layer, nn.Linear) and not getattr(layer, "is_branch_output", False)
+    ]
+    out_BTD = case.run(module, x_BTD)
+    for hook in hooks:
+        hook.remove()
+    for name, value in made.items():
+        if value is out_BTD:
+            raise Failed(f"{name} makes the output and isn't marked; write branch_output(nn.Linear(...))")
+
+
+def harmless(case: ModuleCase) -> None:
+    """Tokens of zeros, equal tokens and large ones (in float32) give finite outputs and gradients."""
+    for what, dtype in (("zeros", torch.float64), ("equal tokens", torch.float64), ("tokens times 100", torch.float32)):
+        module, noise_BTD = case.make(dtype=dtype), case.input(dtype=dtype)
+        with torch.no_grad():
+            for name, parameter in module.named_parameters():
+                if name.endswith("bias"):  # so that zeros stay zeros
+                    parameter.zero_()
+        given = {"zeros": 0 * noise_BTD, "equal tokens": noise_BTD[:, :1].expand_as(noise_BTD)}
+        x_BTD = given.get(what, 100 * noise_BTD).detach().requires_grad_()
+        out_BTD = case.run(module, x_BTD)
+        finite(out_BTD, f"output for {what}")
+        tensors = [x_BTD, *(parameter for _, parameter in trainable(module))]
+        for gradient in torch.autograd.grad(out_BTD.sum(), tensors, materialize_grads=True):
+            finite(gradient, f"a gradient for {what}")
+
+
+_FULL: Any = {"knobs": False, "schemes": False, "full": True}
 
 MODULE_CHECKS = [
     Check("every knob has a type, a default and a docstring", documented_config, schemes=False, tokens=(1,)),
     Check("evaluation is deterministic", same_again, tokens=(5,)),
+    Check("a pass leaves input and parameters alone", leaves_alone, schemes=False, tokens=(5,)),
     Check("dropout acts in training only", dropout_only_in_training, tokens=(5,)),
     Check("every parameter gets a finite gradient", finite_gradients),
     Check("gradients equal finite differences in float64", right_gradients, tokens=(3,)),
@@ -355,6 +329,18 @@ MODULE_CHECKS = [
     Check("copies after use", copies_after_use, tokens=(5,)),
     Check("initial values follow from the seed", seeded_initialization, schemes=False, tokens=(1,)),
     Check("runs on the meta device", works_on_meta, tokens=(5,)),
-    Check("compiles (aot_eager) to the same function", compiles, tokens=(5,), knobs=False, full=True),
+    Check("made on the meta device and filled = made in place", materializes, schemes=False, tokens=(5,)),
+    Check("counts on the meta device = a run", counts_on_meta, schemes=False, tokens=(16,)),
+    Check("compiles (aot_eager) to the same function", compiles, tokens=(5,), knobs=False, schemes=False),
+    Check("compiles (inductor) to the same function", compiles_to_kernels, tokens=(5,), **_FULL),
+    Check("exports to the same function", exports, tokens=(11,), **_FULL),
+    Check("pickles to a spawned process", pickles, tokens=(5,), **_FULL),
+    Check("one process = two processes", two_processes, tokens=(5,), **_FULL),
 ]
 """Checks that every module kind includes."""
+
+BRANCH_CHECKS = [
+    Check("starts at its size", starts_at_its_size, schemes=False, tokens=(5,)),
+    Check("zeros, equal tokens and large ones are harmless", harmless, tokens=(5,)),
+]
+"""Further ones, for what stands in a branch of a block."""

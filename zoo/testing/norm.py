@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zoo.testing.modules import MODULE_CHECKS, ModuleCase, ModuleSubject
+from zoo.testing.module_case import ModuleCase, ModuleSubject
+from zoo.testing.modules import MODULE_CHECKS
 from zoo.testing.numbers import agree, differ, finite
 from zoo.testing.suite import Failed, Suite
 
@@ -61,12 +62,20 @@ def vectors_apart(case: NormCase) -> None:
 @SUITE.check("vectors of zeros and of equal numbers are harmless", tokens=(1,))
 def degenerate(case: NormCase) -> None:
     """Finite output and gradients where the variance or the length is 0, and for large numbers in float32."""
-    for value, dtype in ((0.0, torch.float64), (3.0, torch.float64), (1e6, torch.float32)):
+    for value, dtype in (
+        (0.0, torch.float64),
+        (3.0, torch.float64),
+        (1e6, torch.float32),
+        (1e3, torch.float16),
+    ):
         module = case.make(dtype=dtype)
         x_BTD = torch.full((1, 1, case.width), value, dtype=dtype, requires_grad=True)
         out_BTD = module(x_BTD)
         finite(out_BTD, f"output for a vector of {value:g}")
         out_BTD.sum().backward()
+        if value == 1e3:
+            want = case.make()(x_BTD.detach().double()).detach()
+            agree(out_BTD.double(), want, f"output for a vector of {value:g} in float16", tolerance=0.02)
         assert x_BTD.grad is not None
         finite(x_BTD.grad, f"gradient for a vector of {value:g}")
 

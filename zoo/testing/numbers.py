@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 import torch
 from torch import Tensor
 
@@ -10,9 +14,21 @@ from zoo.testing.suite import Failed
 EXACT = 1e-9
 """Largest difference, relative to the size of the numbers, that rounding in float64 explains."""
 
+_exact = ContextVar("exact", default=EXACT)
 
-def agree(got: Tensor, want: Tensor, what: str, *, tolerance: float = EXACT) -> None:
-    """Two tensors are equal up to rounding.
+
+@contextmanager
+def exactness(tolerance: float) -> Iterator[None]:
+    """Inside of it, what rounding explains: for components of others that don't compute in float64."""
+    token = _exact.set(tolerance)
+    try:
+        yield
+    finally:
+        _exact.reset(token)
+
+
+def agree(got: Tensor, want: Tensor, what: str, *, tolerance: float | None = None) -> None:
+    """Two tensors are equal up to rounding, that of float64 where no tolerance is given.
 
     Raises:
         Failed: another shape, a number that isn't finite, or a difference, with the place of the largest.
@@ -25,6 +41,7 @@ def agree(got: Tensor, want: Tensor, what: str, *, tolerance: float = EXACT) -> 
     got, want = got.detach(), want.detach()
     difference = (got - want).abs()
     worst = float(difference.max())
+    tolerance = _exact.get() if tolerance is None else tolerance
     if not worst <= tolerance * max(1.0, float(want.abs().max())):
         place = tuple(int(index) for index in torch.unravel_index(difference.argmax(), difference.shape))
         raise Failed(
@@ -35,7 +52,7 @@ def agree(got: Tensor, want: Tensor, what: str, *, tolerance: float = EXACT) -> 
 def differ(one: Tensor, other: Tensor, what: str) -> None:
     """Two tensors are not equal; raises ``Failed`` with ``what`` if they are."""
     one, other = one.detach(), other.detach()
-    if not one.numel() or float((one - other).abs().max()) <= EXACT * max(1.0, float(other.abs().max())):
+    if not one.numel() or float((one - other).abs().max()) <= _exact.get() * max(1.0, float(other.abs().max())):
         raise Failed(what)
 
 

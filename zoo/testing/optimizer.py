@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zoo.testing.modules import documented_config, scatter
+from zoo.testing.module_case import scatter
+from zoo.testing.modules import documented_config
 from zoo.testing.numbers import agree, finite, noise
 from zoo.testing.suite import Check, Failed, Suite
 from zoo.testing.variants import Variant, variants
@@ -66,9 +67,9 @@ class OptimizerSubject:
     def __init__(self, component: type[Any], *, seed: int = 0, **others: Any) -> None:
         self.component, self.seed = component, seed
 
-    def _accepts(self, knobs: Any) -> bool:
+    def _accepts(self, variant: Variant) -> bool:
         try:
-            case = OptimizerCase(component=self.component, variant=Variant(knobs), seed=self.seed)
+            case = OptimizerCase(component=self.component, variant=variant, seed=self.seed)
             case.make(case.network())
         except ValueError:
             return False

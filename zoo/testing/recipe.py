@@ -20,12 +20,17 @@ _STAND_IN = Description(vocab_size=257, max_length=32, classes=10, image_size=(3
 class RecipeSubject(ModelSubject):
     """The model of a recipe.
 
+    Args:
+        recipe: the recipe.
+        description: sizes for what it leaves to its data.
+        seed: everything random follows from it.
+
     Raises:
         UserError: a model too large to be run in float64 on this machine.
     """
 
-    def __init__(self, recipe: Recipe, *, seed: int = 0, **others: Any) -> None:
-        self.recipe = recipe
+    def __init__(self, recipe: Recipe, *, description: Description = _STAND_IN, seed: int = 0, **others: Any) -> None:
+        self.recipe, self.description = recipe, description
         offers = recipe.component("architecture").load().offers
         if "patches" in recipe.component("architecture.embedding").load().offers:
             offers -= {"padding", "documents", "cache"}  # an image comes whole
@@ -40,7 +45,7 @@ class RecipeSubject(ModelSubject):
 
     def build_on(self, device: str) -> Architecture:
         """The model on a device."""
-        return build_model(self.recipe, _STAND_IN, device=device)
+        return build_model(self.recipe, self.description, device=device)
 
 
 SUITE = model_suite("recipe", RecipeSubject)

@@ -14,17 +14,18 @@ import torch
 from torch import Tensor, nn
 
 from zoo.initialization import initialize
-from zoo.testing.modules import DIM, MODULE_CHECKS, ModuleCase, ModuleSubject
+from zoo.testing.module_case import DIM, ModuleCase, ModuleSubject
+from zoo.testing.modules import MODULE_CHECKS
 from zoo.testing.numbers import EXACT, agree, differ, finite
 from zoo.testing.suite import Failed, Suite
 from zoo.testing.variants import Variant
 
 
 class _LayerNorm(nn.LayerNorm):
-    """A norm as arrangements make it: called with ``dim``."""
+    """A norm as arrangements make it, called with ``dim``; without a shift, so that it gives 0 for a silent branch."""
 
     def __init__(self, *, dim: int) -> None:
-        super().__init__(dim)
+        super().__init__(dim, bias=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,8 +42,8 @@ class ResidualSubject(ModuleSubject):
 
     case = ResidualCase
 
-    @functools.cached_property
-    def parent(self) -> Mapping[str, Any]:
+    @property
+    def surroundings(self) -> Mapping[str, Any]:
         """Width, norm, branches, and place in the stack."""
         return {"dim": DIM, "norm": _LayerNorm, "branches": 2, "layer": 0, "layers": 2, "dropout": 0.0}
 
@@ -143,7 +144,7 @@ def drops_paths(case: ResidualCase) -> None:
     torch.manual_seed(case.seed)
     got_BTD = case.run(last, x_BTD)
     fates = [[one, other] for one in (0.0, 2.0) for other in (0.0, 2.0)]
-    whole = torch.stack([_with_factors(last.eval(), x_BTD, fate) for fate in fates])
+    whole = torch.stack([_with_fate(case, last.eval(), x_BTD, fate) for fate in fates])
     errors = (whole - got_BTD).detach().abs().amax((-1, -2))
     if float(errors.amin(0).max()) > EXACT * max(1.0, float(whole.detach().abs().max())):
         raise Failed("with a drop_path of 0.5 a row is neither without a branch nor has it twice")
@@ -151,6 +152,16 @@ def drops_paths(case: ResidualCase) -> None:
         raise Failed(f"of 32 rows with a drop_path of 0.5 none had {4 - len(seen)} of the 4 outcomes of two branches")
     first = path.make(training=True, layer=0)
     agree(case.run(first, x_BTD), case.run(first.eval(), x_BTD), "drop_path in the first layer", tolerance=0.0)
+
+
+def _with_fate(case: ResidualCase, module: Any, x_BTD: Tensor, fate: list[float]) -> Tensor:
+    """What it gives where each branch adds this many times its contribution, which may be more than its output."""
+    contribution = module.contribution
+    module.contribution = lambda index, out_BTD: fate[index] * contribution(index, out_BTD)
+    try:
+        return case.run(module, x_BTD)
+    finally:
+        del module.contribution
 
 
 def _with_factors(module: Any, x_BTD: Tensor, factors: list[float]) -> Tensor:

@@ -51,7 +51,7 @@ class ScheduleSubject:
 
     def cases(self, check: Check) -> Iterator[ScheduleCase]:
         """One step, a few, many; without warm-up, with some, and with nothing else if that isn't refused."""
-        for variant in variants(self.component, lambda knobs: True):
+        for variant in variants(self.component, lambda variant: True):
             for steps, warmup in ((1, 0), (1, 1), (10, 3), (10, 10), (1000, 100)):
                 case = ScheduleCase(component=self.component, variant=variant, steps=steps, warmup=warmup)
                 if warmup < steps or case.is_possible():

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 class Rotated(Position):
     """Turns element i with i + H/2, so that an attention which cuts its heads in two after the rotation fails."""
 
+    relative = True
+
     def prepare(self, at_BTA: Tensor, keys_BSA: Tensor) -> tuple[Tensor, Tensor]:
         """(1|B, 1, T, pairs) cosines and sines in float64."""
         pair = torch.arange(self.size // 2, dtype=torch.float64, device=at_BTA.device)
@@ -37,6 +39,8 @@ class Rotated(Position):
 class Biased(Position):
     """A penalty on distance, steeper in each further head, and different before and after."""
 
+    relative = True
+
     def prepare(self, at_BTA: Tensor, keys_BSA: Tensor) -> Tensor:
         """(1|B, N, T, S) in float64."""
         distance_BTS = (at_BTA[:, :, None, 0] - keys_BSA[:, None, :, 0]).double()
@@ -52,7 +56,7 @@ class Biased(Position):
 class ContentBiased(Position):
     """Shaw's kind: the inner product of the query with a vector of the distance."""
 
-    content = True
+    content, relative = True, True
     reach = 4
 
     def __init__(self, config: Any, **parent: Any) -> None:

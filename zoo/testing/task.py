@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from zoo.component import Component
@@ -25,7 +26,7 @@ from zoo.errors import RunFailed, UserError
 from zoo.registry import Registry
 from zoo.testing.architecture import ArchitectureSubject
 from zoo.testing.modules import documented_config
-from zoo.testing.numbers import agree, finite
+from zoo.testing.numbers import agree, differ, finite
 from zoo.testing.suite import Check, Failed, Skipped, Suite
 from zoo.testing.templates.data import Mine as Progressions
 from zoo.testing.templates.tokenizer import Mine as Bytes
@@ -217,6 +218,38 @@ def adds_up(case: TaskCase) -> None:
         agree(got, want.double(), f"{name} of two micro-batches")
     if task.count(whole_batch) != sum(map(task.count, parts)):
         raise Failed("counts of two micro-batches don't add up")
+
+
+@SUITE.check("padding changes no loss")
+def padded_loss(case: TaskCase) -> None:
+    """Two more tokens in front of every row that are none, by ``valid``, leave the loss as it is."""
+    batch = case.batch([0, 5, 11])
+    if not {"ids", "targets"} <= batch.keys() or "padding" not in case.model.offers:
+        raise Skipped("its batches or its model have no padding in front")
+    padded = {"valid": torch.ones_like(batch["ids"], dtype=torch.bool), **batch}
+    fills = {"ids": 1, "targets": -100, "valid": False, "documents": 0}
+    padded |= {name: F.pad(padded[name], (2, 0), value=fill) for name, fill in fills.items() if name in padded}
+    with torch.no_grad():
+        got, want = (case.make().loss(case.model, given).total for given in (padded, batch))
+    agree(got, want, "the loss of rows with padding in front, against that of the rows")
+
+
+@SUITE.check("losses of the model's own parts count")
+def auxiliary_counts(case: TaskCase) -> None:
+    """What a part of the model adds to the loss by itself, a balance of experts for instance, is in the total."""
+    batch, task = case.batch([0, 5]), case.make()
+
+    def more(module: Any, given: Any, output: Any) -> Any:
+        return output._replace(auxiliary=7.0 if output.auxiliary is None else output.auxiliary + 7.0)
+
+    with torch.no_grad():
+        want = task.loss(case.model, batch).total
+        hook = case.model.register_forward_hook(more)
+        try:
+            got = task.loss(case.model, batch).total
+        finally:
+            hook.remove()
+    differ(got, want, "what the model's parts cost by themselves isn't in the total; add output.auxiliary")
 
 
 @SUITE.check("what a sample becomes doesn't depend on its batch")

@@ -74,7 +74,7 @@ class TokenizerSubject:
 
     def cases(self, check: Check) -> Iterator[TokenizerCase]:
         """The defaults and each knob changed."""
-        for variant in variants(self.component, lambda knobs: True):
+        for variant in variants(self.component, lambda variant: True):
             yield TokenizerCase(component=self.component, variant=variant)
 
 

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 
 from zoo.contracts.architecture import Architecture
 from zoo.contracts.task import Batch, Loss, Task
+from zoo.contracts.values.mask import mask_of
 from zoo.errors import RunFailed
 
 __all__ = ["Mine"]
@@ -32,12 +33,11 @@ class Mine(Task):
 
     def loss(self, model: Architecture, batch: Batch) -> Loss:
         """Summed cross-entropy, with whatever losses the model's parts have of their own."""
-        output = model(batch["ids"])
+        output = model(batch["ids"], mask=mask_of(batch, causal=True))
         scores, targets = model.head(output.hidden).flatten(0, 1), batch["targets"].flatten()
         nats = F.cross_entropy(scores, targets, ignore_index=-100, reduction="sum")
-        total = nats if output.auxiliary is None else nats + output.auxiliary
-        right = (scores.argmax(-1) == targets).sum()
-        return Loss(total, {"loss": nats.detach(), "targets": (targets != -100).sum(), "right": right})
+        right, count = (scores.argmax(-1) == targets).sum(), (targets != -100).sum()
+        return Loss(output.joined(nats, count), {"loss": nats.detach(), "targets": count, "right": right})
 
     def summary(self, sums: Mapping[str, float]) -> dict[str, float]:
         """Means over a whole part."""
