@@ -45,6 +45,7 @@ ACCEPTED = {
         "--json",
     ],
     "check": ["TARGET", "OVERRIDES", "--full", "--plugin", "--json"],
+    "matrix": ["NAME", "--run", "--workers", "--plugin", "--json"],
     "new": ["KIND", "NAME", "--package"],
     "doctor": ["--plugin", "--json"],
 }

@@ -42,6 +42,7 @@ ORDER = (
     "info",
     "testing",
     "training",
+    "matrix",
     "comparison",
     "api",
     "cli",

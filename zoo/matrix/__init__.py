@@ -1,0 +1,1 @@
+"""Which combinations work: tested, declared unsupported and why, or unknown; made by running them."""
