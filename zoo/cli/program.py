@@ -20,8 +20,19 @@ import click
 
 from zoo.errors import Diverged, Interrupted, RunFailed, UserError
 
-COMMANDS = tuple(
-    ["list", "show", "info", "train", "eval", "generate", "predict", "compare", "check", "matrix", "new", "doctor"]
+COMMANDS = (
+    "list",
+    "show",
+    "info",
+    "train",
+    "eval",
+    "generate",
+    "predict",
+    "compare",
+    "check",
+    "matrix",
+    "new",
+    "doctor",
 )
 """Names of all commands in the order of the help; each is ``command`` in the module of that name."""
 
