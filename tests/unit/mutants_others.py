@@ -38,6 +38,11 @@ class TurnsBy(Position):
 
     wide = torch.float64
 
+    def __init__(self, config: Any, **parent: Any) -> None:
+        super().__init__(config, **parent)
+        if self.size % 2 and not isinstance(self, OddSizeCrashes):
+            raise ValueError(f"heads of {self.size} elements have no pairs to turn")
+
     def positions(self, at_BTA: Tensor) -> Tensor:
         return at_BTA
 

@@ -108,7 +108,7 @@ def test_a_folder_that_holds_a_run_is_not_trained_in_again(folder: Path, capfd: 
         (["data.files=[binary.txt]"], "binary.txt"),
         (["data.length=100000"], "100"),
         (["architecture.dim=15"], "15"),
-        (["architecture.attention=plan"], "did you mean 'plain'?"),
+        (["architecture.attention=plan"], "did you mean 'plain'"),
         (["--run", "file.txt/run"], "file.txt"),
     ],
 )

@@ -173,13 +173,14 @@ def test_a_prefix_and_later_pieces(cls: Any) -> None:
 
 @pytest.mark.parametrize(("cls", "numbers"), [(Linear, 4), (Performer, 6), (Cosformer, 8), (Based, 153)])
 def test_a_cache_holds_one_state_whatever_the_length(cls: Any, numbers: int) -> None:
-    """F V + F numbers a key/value head, and F more of a performer's peaks."""
+    """F V + F numbers a key/value head; a performer's are of each of the 4 heads, and F more of its peaks."""
     layer, cache, sizes = made(cls, kv_heads=2), Cache(), []
     for _ in range(3):
         mask, _, _ = cache.extend(CAUSAL, torch.zeros(1, 4))
         layer(torch.randn(1, 4, 16, dtype=torch.float64), mask=mask, cache=cache.layer((0, "self")))
         sizes.append(cache.bytes())
-    assert sizes == [2 * (numbers * 5 + numbers * (cls is Performer)) * 8] * 3
+    numbers_of_all = 4 * (numbers * 5 + numbers) if cls is Performer else 2 * numbers * 5
+    assert sizes == [numbers_of_all * 8] * 3
 
 
 @pytest.mark.parametrize("cls", [Linear, Performer, Based])

@@ -46,10 +46,15 @@ def kernel_attention(
             sums = _of_source(q_BNTF, k_BGSF, values, call)
         else:
             sums = _of_tokens(q_BNTF, k_BGSF, values, call, fade_BGF1, chunk)
-    total = sums[..., -1:]
-    limits = torch.finfo(sums.dtype)
+    return averages(sums).to(v_BGSV.dtype)
+
+
+def averages(sums_BNTX: Tensor) -> Tensor:
+    """(B, N, T, V) from sums of values and, in the last place, of weights; 0 where weights sum to nothing."""
+    total = sums_BNTX[..., -1:]
+    limits = torch.finfo(total.dtype)
     nothing = total.abs() < limits.tiny / limits.eps  # else gradients, which divide by it, overflow
-    return (sums[..., :-1] / total.masked_fill(nothing, 1.0)).masked_fill(nothing, 0.0).to(v_BGSV.dtype)
+    return (sums_BNTX[..., :-1] / total.masked_fill(nothing, 1.0)).masked_fill(nothing, 0.0)
 
 
 def _of_source(q: Tensor, k: Tensor, v: Tensor, call: Call) -> Tensor:

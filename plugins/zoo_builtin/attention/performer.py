@@ -8,8 +8,8 @@ seed, belong to the layer, are kept with its weights and not trained. The paper 
 training; here they stay.
 Choromanski et al. 2021, "Rethinking attention with performers", lemma 1 and section 2.4, arXiv:2009.14794.
 Cost for T tokens: 2 T N m H multiply-adds for the features, 2 T N m V for writing the states and reading them, and,
-where causal, T N C (m + V) more inside chunks of C = 64. A cache holds m V + 2 m numbers a key/value head. There are
-no weights to drop.
+where causal, T N C (m + V) more inside chunks of C = 64. A cache holds m V + 2 m numbers a head. There are no weights
+to drop.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ import math
 from typing import Any, final
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from zoo.contracts.attention import HeadedAttention
-from zoo.contracts.values.call import Call, no_autocast, repeat_heads
-from zoo.nn.kernel_attention import OFFERS, kernel_attention
+from zoo.contracts.values.call import Call, no_autocast
+from zoo.nn.kernel_attention import OFFERS, averages, kernel_attention
+from zoo.nn.recurrence import recur, steps_of
 
 __all__ = ["Performer"]
 
@@ -33,7 +35,6 @@ class Performer(HeadedAttention):
     """Weights phi(q)^T phi(k) over their sum; all heads of a layer share the directions."""
 
     offers = OFFERS
-    grouped = True
     keeps_keys = False
 
     @dataclasses.dataclass(kw_only=True)
@@ -63,23 +64,36 @@ class Performer(HeadedAttention):
         rows_FH = (basis_LHH * signs_L1H).mT.flatten(0, 1)[:count]
         parameter.copy_(rows_FH * normal_FH.norm(dim=1, keepdim=True))
 
-    def attend(self, q_BNTH: Tensor, k_BGSH: Tensor, v_BGSV: Tensor, call: Call) -> Tensor:
+    def attend(self, q_BNTH: Tensor, k_BNSH: Tensor, v_BNSV: Tensor, call: Call) -> Tensor:
         """(B, N, T, V); each feature is taken relative to its largest among the keys, which queries make up for.
 
-        The largest product of a query that sees all keys is then 1: nothing overflows, and its sum doesn't vanish.
-        In a causal pass an early query loses keys that are less than e^-60 or so of what comes later.
+        The largest product of a query is then 1: nothing overflows, and its sum doesn't vanish. In a causal pass the
+        largest so far counts, so that later keys change nothing: where it grows, what was written before decays.
         """
-        q_BNTF, k_BGSF = self._exponents(q_BNTH), self._exponents(k_BGSH)
-        k_BGSF = k_BGSF.masked_fill(~call.valid_B1S1(k_BGSF), torch.finfo(k_BGSF.dtype).min)
-        peak_BG1F, fade_BGF1 = k_BGSF.detach().amax(-2, keepdim=True), None
-        if call.cache is not None and call.kind == "self":
-            if (earlier_BG1F := call.cache.get("peak")) is not None:
-                peak_BG1F = torch.maximum(peak_BG1F, earlier_BG1F)
-                fade_BGF1 = (earlier_BG1F - peak_BG1F).exp().mT
-            call.cache.put("peak", peak_BG1F)
-        q_BNTF = q_BNTF + repeat_heads(peak_BG1F, q_BNTF.shape[1])
+        q_BNTF, k_BNSF = self._exponents(q_BNTH), self._exponents(k_BNSH)
+        k_BNSF = k_BNSF.masked_fill(~call.valid_B1S1(k_BNSF), torch.finfo(k_BNSF.dtype).min)
+        cache = call.cache if call.kind == "self" else None
+        earlier_BN1F = None if cache is None else cache.get("peak")
+        causal = call.kind == "self" and call.mask.causal and call.mask.prefix_B is None
+        known_BNSF = k_BNSF.detach()
+        peak_BNTF = known_BNSF.cummax(-2).values if causal else known_BNSF.amax(-2, keepdim=True)
+        if earlier_BN1F is not None:
+            peak_BNTF = torch.maximum(peak_BNTF, earlier_BN1F)
+        if cache is not None:
+            cache.put("peak", peak_BNTF[:, :, -1:])
+        q_BNTF = q_BNTF + peak_BNTF
         q_BNTF = (q_BNTF - q_BNTF.detach().amax(-1, keepdim=True)).exp()
-        return kernel_attention(q_BNTF, (k_BGSF - peak_BG1F).exp(), v_BGSV, call, fade_BGF1=fade_BGF1)
+        k_BNSF = (k_BNSF - peak_BNTF).exp()
+        if not causal:
+            fade_BNF1 = None if earlier_BN1F is None else (earlier_BN1F - peak_BNTF).exp().mT
+            return kernel_attention(q_BNTF, k_BNSF, v_BNSV, call, fade_BGF1=fade_BNF1)
+        before_BNTF = torch.cat(
+            [peak_BNTF[:, :, :1] if earlier_BN1F is None else earlier_BN1F, peak_BNTF[:, :, :-1]], 2
+        )
+        values = F.pad(v_BNSV.to(k_BNSF.dtype), (0, 1), value=1.0)  # the last column sums up the weights
+        steps, decay_BNTF = steps_of(call.tokens()), before_BNTF - peak_BNTF
+        sums = recur(q_BNTF, k_BNSF, values, decay_BNTX=decay_BNTF, steps=steps, cache=cache)
+        return averages(sums).to(v_BNSV.dtype)
 
     def _exponents(self, x_BNTH: Tensor) -> Tensor:
         """(B, N, T, F) w^T x - |x|^2 / 2 in float32 or wider."""
