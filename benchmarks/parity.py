@@ -23,10 +23,10 @@ def main() -> int:
 
     files = [str(file) for file in sorted(TESTS.glob("test_parity_*.py"))]
     failed = pytest.main(["-q", "-p", "no:cacheprovider", *files])
-    print(f"\n{'':56}{'theirs in ours':^22}{'ours in theirs':^22}")
-    print(f"{'test':56}" + f"{'outputs':>10} {'gradients':>10} " * 2)
+    print(f"\n{'':62}{'theirs in ours':^22}{'ours in theirs':^22}")
+    print(f"{'test':62}" + f"{'outputs':>10} {'gradients':>10} " * 2)
     for test, directions in parity.MEASURED.items():
-        print(f"{test.removeprefix('test_'):56}" + "".join(f"{gap:10.1e} " for pair in directions for gap in pair))
+        print(f"{test:62}" + "".join(f"{gap:10.1e} " for pair in directions for gap in pair))
     return int(failed)
 
 

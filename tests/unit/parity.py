@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -73,7 +74,8 @@ def compare(
     if hasattr(other, "tie_weights"):
         other.tie_weights()
     back = _equal(model, other, translate, ours, theirs)
-    MEASURED[os.environ["PYTEST_CURRENT_TEST"].rpartition("::")[2].removesuffix(" (call)")] = (forth, back)
+    file, _, test = os.environ["PYTEST_CURRENT_TEST"].removesuffix(" (call)").rpartition("::")
+    MEASURED[f"{Path(file).stem}: {test}".replace("test_", "").replace("parity_", "")] = (forth, back)
 
 
 def _with_their_prefix(other: nn.Module, translate: Weights, model: Architecture) -> dict[str, Tensor]:
