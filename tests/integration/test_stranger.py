@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-PLUGIN = Path(__file__).parent / "stranger" / "differential.py"
+PLUGIN = Path(__file__).parent / "stranger" / "contrasting.py"
 SMALL = [
     "data.source=python-docs",
     "data.tokenizer=byte",
@@ -49,14 +49,14 @@ def refused(folder: Path, *arguments: str) -> str:
 def test_one_file_from_outside_is_checked_trained_measured_and_generated_with(tmp_path: Path) -> None:
     plugin = os.path.relpath(PLUGIN, tmp_path)
     listed = zoo(tmp_path, "list", "attention", "--plugin", plugin)
-    mine = [record for record in listed if record["name"] == "differential"]
-    assert [(record["provider"], record["status"]) for record in mine] == [("differential.py", "ok")]
+    mine = [record for record in listed if record["name"] == "contrasting"]
+    assert [(record["provider"], record["status"]) for record in mine] == [("contrasting.py", "ok")]
 
     report = zoo(tmp_path, "check", plugin)
     assert report["failed"] == 0
     assert report["passed"] >= 40
 
-    attention = "architecture.attention={name: differential, kv_heads: 2}"
+    attention = "architecture.attention={name: contrasting, kv_heads: 2}"
     run = zoo(tmp_path, "train", "gpt2_text", "--plugin", plugin, attention, *SMALL, "--run", "run")
     assert (run["status"], run["steps"]) == ("completed", 4)
     assert 0 < run["metrics"]["val_loss"] < 7
@@ -77,9 +77,9 @@ def test_one_file_from_outside_is_checked_trained_measured_and_generated_with(tm
 
 
 def test_a_plugin_that_has_changed_since_the_run_is_noticed(tmp_path: Path) -> None:
-    plugin = tmp_path / "differential.py"
+    plugin = tmp_path / "contrasting.py"
     shutil.copy(PLUGIN, plugin)
-    zoo(tmp_path, "train", "gpt2_text", "--plugin", "differential.py", "architecture.attention=differential", *SMALL)
+    zoo(tmp_path, "train", "gpt2_text", "--plugin", "contrasting.py", "architecture.attention=contrasting", *SMALL)
     plugin.write_text(plugin.read_text().replace("0.8 - 0.6", "0.8 - 0.5"))
     run = "runs/gpt2_text-1"
     done = subprocess.run(
@@ -89,6 +89,6 @@ def test_a_plugin_that_has_changed_since_the_run_is_noticed(tmp_path: Path) -> N
         text=True,
         check=True,
     )
-    assert "attention/differential isn't what the run was trained with: its source has changed" in done.stderr
+    assert "attention/contrasting isn't what the run was trained with: its source has changed" in done.stderr
     message = refused(tmp_path, "train", run, "--resume", "trainer.max_steps=8")
-    assert "the source of attention/differential has changed since the run began" in message
+    assert "the source of attention/contrasting has changed since the run began" in message

@@ -21,11 +21,11 @@ from torch import Tensor, nn
 from zoo.contracts.attention import HeadedAttention
 from zoo.contracts.values.call import Call
 
-__all__ = ["Differential"]
+__all__ = ["Contrasting"]
 
 
 @final
-class Differential(HeadedAttention):
+class Contrasting(HeadedAttention):
     """Score heads 0 to N - 1 make the first maps, N to 2 N - 1 the second, so that grouped keys keep two maps apart."""
 
     grouped = True
