@@ -196,7 +196,7 @@ def check_parts(recipe: Recipe) -> None:
 def _check_task(recipe: Recipe) -> None:
     """A task's needs are met by the architecture, its embedding and its head together."""
     task, architecture = recipe.component("task"), recipe.component("architecture")
-    if "cross" in architecture.load().offers and "cross" not in task.load().needs:
+    if "cross" in architecture.load().offers and not task.load().gives_source:
         raise UserError(
             f"architecture {architecture.name} reads a source beside its input, and task {task.name} gives it none",
             where=recipe.where("task"),

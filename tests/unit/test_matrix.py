@@ -61,6 +61,7 @@ def laboratory(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> 
         (Cell("multi_head", "learned", "vit/masked_patches"), Outcome("tested")),
         (Cell("grouped_query", "none", "bert/text_classification"), Outcome("tested")),
         (Cell("multi_head", "t5", "encoder_decoder/seq2seq"), Outcome("tested")),
+        (Cell("multi_head", "t5", "encoder_decoder/text_classification"), Outcome("tested")),
         (
             Cell("sliding_window", "rotary", "encoder_decoder/seq2seq"),
             Outcome("tested", "as decoder.attention, encoder.attention"),

@@ -33,6 +33,8 @@ class Task(Part, ABC):
     """Words that the architecture with its embedding and its head must offer."""
     keys: ClassVar[frozenset[str]]
     """Keys that a batch of the data must have."""
+    gives_source: ClassVar[bool] = False
+    """Whether ``loss`` gives a model that reads a source beside its input one."""
 
     def __init__(self, config: Any, *, data: Data) -> None:
         self.config, self.data = config, data

@@ -49,11 +49,11 @@ class Laboratory:
         try:
             recipe, where = self._placed(job, cell.attention, cell.position)
             bench = self.bench(job)
-            build_model(recipe, bench.description, device="meta")
+            subject = RecipeSubject(recipe, description=bench.description)  # builds it on the meta device
         except UserError as error:
             return Outcome("unsupported", error.what)
         try:
-            return Outcome("failed", reason) if (reason := self._probe(recipe, bench)) else Outcome("tested", where)
+            return Outcome("failed", reason) if (reason := self._probe(subject, bench)) else Outcome("tested", where)
         except Exception as error:  # whatever a part raises is a finding about it
             return Outcome("failed", f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
 
@@ -77,9 +77,8 @@ class Laboratory:
         check_parts(recipe)
         return recipe, f"as {', '.join(sorted(taken))}" if barred else ""
 
-    def _probe(self, recipe: Recipe, bench: Bench) -> str:
+    def _probe(self, subject: RecipeSubject, bench: Bench) -> str:
         """What is wrong with it, or nothing."""
-        subject = RecipeSubject(recipe, description=bench.description)
         for check in MODEL_CHECKS:
             if check.name in PROBES:
                 finding = run_check(check, subject)

@@ -39,6 +39,7 @@ class Seq2Seq(Task):
         "exact_match": "higher",
     }
     needs = frozenset({"cross", "tokens", "token_scores"})
+    gives_source = True
     keys = frozenset({"source", "source_valid", "ids", "targets", "valid"})
 
     @dataclasses.dataclass(kw_only=True)

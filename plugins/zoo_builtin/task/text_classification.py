@@ -39,6 +39,7 @@ class TextClassification(Task):
         "macro_f1": "higher",
     }
     needs = frozenset({"tokens", "class_scores"})
+    gives_source = True
     keys = frozenset({"ids", "valid", "labels"})
 
     @dataclasses.dataclass(kw_only=True)
