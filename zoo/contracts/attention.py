@@ -18,6 +18,7 @@ from zoo.contracts.values.call import Call, repeat_heads
 from zoo.contracts.values.capabilities import WORDS
 from zoo.contracts.values.mask import Mask
 from zoo.contracts.values.notes import Notes
+from zoo.contracts.values.pattern import Pattern
 from zoo.contracts.values.place import NOWHERE, Place
 from zoo.initialization import branch_output
 
@@ -154,6 +155,8 @@ class HeadedAttention(Attention):
     keeps_keys: ClassVar[bool] = True
     """Whether a cache keeps keys and values. A recurrence says no: ``attend`` then gets those of the new tokens
     only, and keeps a state in ``call.cache``; ``call.tokens()`` says which of them follow on from it."""
+    pattern: Pattern | None = None
+    """Which keys a query sees by their places, for a variant that is sparse; set by its constructor."""
 
     @dataclasses.dataclass(kw_only=True)
     class Config(Part.Config):
@@ -308,12 +311,12 @@ class HeadedAttention(Attention):
         return k_BGSH
 
     def narrow(self, mask: Mask) -> Mask:
-        """The mask with what the variant hides of its own accord, such as keys outside its window."""
-        return mask
+        """The mask with what the variant hides of its own accord: keys outside its pattern, where it has one."""
+        return mask if self.pattern is None else mask.narrow(pattern=self.pattern)
 
     def keep(self) -> int | None:
         """Keys that a query needs in the cache, its own included; ``None`` means all of them."""
-        return None
+        return None if self.pattern is None else self.pattern.keep()
 
     def _kernel(self, notes: Notes) -> str:
         kernel = self.config.kernel

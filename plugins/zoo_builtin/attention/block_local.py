@@ -20,7 +20,6 @@ from torch import Tensor
 
 from zoo.contracts.attention import HeadedAttention
 from zoo.contracts.values.call import Call
-from zoo.contracts.values.mask import Mask
 from zoo.contracts.values.pattern import Pattern, aligned, around
 
 __all__ = ["BlockLocal"]
@@ -74,16 +73,6 @@ class BlockLocal(HeadedAttention):
             raise ValueError(f"block must be at least 1 and before at least 0, got {config.block} and {config.before}")
         self.pattern = NearBlocks(config.block, config.before)
 
-    def narrow(self, mask: Mask) -> Mask:
-        """The mask with the blocks in it."""
-        return mask.narrow(pattern=self.pattern)
-
-    def keep(self) -> int:
-        """As many keys as the last token of a block sees."""
-        return self.pattern.keep()
-
     def attend(self, q_BNTH: Tensor, k_BGSH: Tensor, v_BGSV: Tensor, call: Call) -> Tensor:
         """(B, N, T, V), eager or fused; neither repeats the keys or values."""
-        if call.kernel == "sdpa":
-            return call.sdpa(q_BNTH, k_BGSH, v_BGSV)
-        return call.mix(call.softmax(call.scores(q_BNTH, k_BGSH)), v_BGSV)
+        return call.attention(q_BNTH, k_BGSH, v_BGSV)

@@ -20,7 +20,6 @@ from torch import Tensor
 
 from zoo.contracts.attention import HeadedAttention
 from zoo.contracts.values.call import Call
-from zoo.contracts.values.mask import Mask
 from zoo.contracts.values.pattern import Pattern, around
 
 __all__ = ["DilatedWindow"]
@@ -78,16 +77,6 @@ class DilatedWindow(HeadedAttention):
             raise ValueError(f"window and dilation must be at least 1, got {config.window} and {config.dilation}")
         self.pattern = Dilated(config.window, config.dilation)
 
-    def narrow(self, mask: Mask) -> Mask:
-        """The mask with the pattern in it."""
-        return mask.narrow(pattern=self.pattern)
-
-    def keep(self) -> int:
-        """Keys up to the farthest that a query sees."""
-        return self.pattern.keep()
-
     def attend(self, q_BNTH: Tensor, k_BGSH: Tensor, v_BGSV: Tensor, call: Call) -> Tensor:
         """(B, N, T, V), eager or fused; neither repeats the keys or values."""
-        if call.kernel == "sdpa":
-            return call.sdpa(q_BNTH, k_BGSH, v_BGSV)
-        return call.mix(call.softmax(call.scores(q_BNTH, k_BGSH)), v_BGSV)
+        return call.attention(q_BNTH, k_BGSH, v_BGSV)

@@ -43,6 +43,4 @@ class GatedOutput(HeadedAttention):
     def attend(self, q_BNTH: Tensor, k_BGSH: Tensor, v_BGSV: Tensor, call: Call) -> Tensor:
         """(B, N, T, V), eager or fused, times the gates."""
         gate_BNTX = torch.sigmoid(self.gate(call.x_BTD)).unflatten(-1, (q_BNTH.shape[1], -1)).transpose(1, 2)
-        if call.kernel == "sdpa":
-            return gate_BNTX * call.sdpa(q_BNTH, k_BGSH, v_BGSV)
-        return gate_BNTX * call.mix(call.softmax(call.scores(q_BNTH, k_BGSH)), v_BGSV)
+        return gate_BNTX * call.attention(q_BNTH, k_BGSH, v_BGSV)

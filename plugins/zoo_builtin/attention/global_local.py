@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from zoo.contracts.attention import HeadedAttention
 from zoo.contracts.values.call import Call
-from zoo.contracts.values.mask import Mask
 from zoo.contracts.values.pattern import Pattern, aligned, around, beside
 
 __all__ = ["GlobalLocal"]
@@ -95,13 +94,10 @@ class GlobalLocal(HeadedAttention):
         super().__init__(config, **parent)
         if config.window < 1 or config.tokens < 1:
             raise ValueError(f"window and tokens must be at least 1, got {config.window} and {config.tokens}")
+        self.pattern = WindowAndFirst(config.window, config.tokens)
         self.global_query = nn.Linear(self.dim, self.heads * self.score_size, bias=config.bias)
         self.global_key = nn.Linear(self.dim, self.kv_heads * self.score_size, bias=config.bias)
         self.global_value = nn.Linear(self.dim, self.kv_heads * self.value_size, bias=config.bias)
-
-    def narrow(self, mask: Mask) -> Mask:
-        """The mask with the window and the global tokens in it."""
-        return mask.narrow(pattern=WindowAndFirst(self.config.window, self.config.tokens))
 
     def attend(self, q_BNTH: Tensor, k_BGSH: Tensor, v_BGSV: Tensor, call: Call) -> Tensor:
         """(B, N, T, V): global queries with their own keys and values, the others as ever."""

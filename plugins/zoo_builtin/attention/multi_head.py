@@ -36,6 +36,4 @@ class MultiHead(HeadedAttention):
 
     def attend(self, q_BNTH: Tensor, k_BNSH: Tensor, v_BNSV: Tensor, call: Call) -> Tensor:
         """(B, N, T, V), eager or fused."""
-        if call.kernel == "sdpa":
-            return call.sdpa(q_BNTH, k_BNSH, v_BNSV)
-        return call.softmax(call.scores(q_BNTH, k_BNSH)) @ v_BNSV
+        return call.attention(q_BNTH, k_BNSH, v_BNSV)

@@ -58,6 +58,4 @@ class SlidingWindow(HeadedAttention):
 
     def attend(self, q_BNTH: Tensor, k_BGSH: Tensor, v_BGSV: Tensor, call: Call) -> Tensor:
         """(B, N, T, V), eager or fused; neither repeats the keys or values."""
-        if call.kernel == "sdpa":
-            return call.sdpa(q_BNTH, k_BGSH, v_BGSV)
-        return call.mix(call.softmax(call.scores(q_BNTH, k_BGSH)), v_BGSV)
+        return call.attention(q_BNTH, k_BGSH, v_BGSV)

@@ -22,7 +22,6 @@ from torch import Tensor
 
 from zoo.contracts.attention import HeadedAttention
 from zoo.contracts.values.call import Call
-from zoo.contracts.values.mask import Mask
 from zoo.contracts.values.pattern import Pattern, aligned, around, beside
 
 __all__ = ["Strided"]
@@ -126,16 +125,6 @@ class Strided(HeadedAttention):
         if config.pattern == "fixed":
             self.pattern = FixedFactors(config.stride, config.summary, near, far)
 
-    def narrow(self, mask: Mask) -> Mask:
-        """The mask with this layer's pattern in it."""
-        return mask.narrow(pattern=self.pattern)
-
-    def keep(self) -> int | None:
-        """The near keys of a near layer, else all."""
-        return self.pattern.keep()
-
     def attend(self, q_BNTH: Tensor, k_BGSH: Tensor, v_BGSV: Tensor, call: Call) -> Tensor:
         """(B, N, T, V), eager or fused; neither repeats the keys or values."""
-        if call.kernel == "sdpa":
-            return call.sdpa(q_BNTH, k_BGSH, v_BGSV)
-        return call.mix(call.softmax(call.scores(q_BNTH, k_BGSH)), v_BGSV)
+        return call.attention(q_BNTH, k_BGSH, v_BGSV)

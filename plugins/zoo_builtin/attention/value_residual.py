@@ -52,9 +52,7 @@ class ValueResidual(HeadedAttention):
     def attend(self, q_BNTH: Tensor, k_BGSH: Tensor, v_BGSV: Tensor, call: Call) -> Tensor:
         """(B, N, T, V), eager or fused."""
         v_BGSV = self._with_first(v_BGSV, call)
-        if call.kernel == "sdpa":
-            return call.sdpa(q_BNTH, k_BGSH, v_BGSV)
-        return call.mix(call.softmax(call.scores(q_BNTH, k_BGSH)), v_BGSV)
+        return call.attention(q_BNTH, k_BGSH, v_BGSV)
 
     def _with_first(self, v_BGSV: Tensor, call: Call) -> Tensor:
         """The mixture; cached values of earlier tokens are in both."""

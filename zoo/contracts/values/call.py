@@ -131,6 +131,12 @@ class Call:
         """(B, N, T, V) ``weights @ v`` where G value heads serve N heads, without repeating the values."""
         return grouped_product(weights_BNTS, v_BGSV)
 
+    def attention(self, q_BNTH: Tensor, k_BGSH: Tensor, v_BGSV: Tensor) -> Tensor:
+        """(B, N, T, V) scaled dot-product attention (equation 12.5), eager or fused as ``kernel`` says."""
+        if self.kernel == "sdpa":
+            return self.sdpa(q_BNTH, k_BGSH, v_BGSV)
+        return self.mix(self.softmax(self.scores(q_BNTH, k_BGSH)), v_BGSV)
+
     def sdpa(self, q_BNTH: Tensor, k_BGSH: Tensor, v_BGSV: Tensor) -> Tensor:
         """(B, N, T, V) the same function as ``mix(softmax(scores(q, k)), v)``, fused by torch.
 
