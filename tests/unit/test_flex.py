@@ -17,8 +17,6 @@ from zoo_builtin.attention.big_bird import SparseGraph
 from zoo_builtin.attention.block_local import NearBlocks
 from zoo_builtin.attention.dilated_window import Dilated
 
-pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-
 VALID_BS = torch.arange(40) >= torch.tensor([[3], [40]])  # the second row has no token at all
 DOCUMENTS_BS = torch.arange(40)[None] // torch.tensor([[9], [14]])
 PREFIX_B = torch.tensor([5, 0])

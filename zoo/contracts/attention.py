@@ -173,7 +173,8 @@ class HeadedAttention(Attention):
         output_bias: bool | None = None
         """Whether the output projection has one; null means as the others (Qwen 2: bias true, output_bias false)."""
         kernel: Literal["auto", "eager", "sdpa", "flex"] = "auto"
-        """Eager is the reference. Auto is sdpa where the variant has it and no attention map was asked for."""
+        """Eager is the reference. Auto is sdpa where the variant has it and no attention map was asked for. Flex is
+        compiled on a GPU; on a CPU it is forward only, and not fused."""
 
     def __init__(
         self,
@@ -199,6 +200,8 @@ class HeadedAttention(Attention):
             raise ValueError(
                 f"{type(self).__name__} has no kernel {config.kernel}; it has auto, {', '.join(self.kernels)}"
             )
+        if config.kernel == "flex" and dropout:
+            raise ValueError(f"the flex kernel has no dropout of weights, dropout is {dropout}; use sdpa, or set it to 0")
         self.score_heads = heads if score_heads is None else score_heads
         size = config.size or dim // heads
         if self.score_heads % heads or size * heads % self.score_heads or size * heads < self.score_heads:

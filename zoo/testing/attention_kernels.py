@@ -85,9 +85,10 @@ def _outcome(
     """Output and gradient of the input with one kernel, in float64."""
     module = case.with_knobs(kernel=kernel).make(dtype=dtype)
     x_BTD = case.input(dtype=dtype).requires_grad_(backward)
-    out_BTD = case.run(module, x_BTD, mask)  # type: ignore[arg-type]
+    with torch.set_grad_enabled(backward):
+        out_BTD = case.run(module, x_BTD, mask)  # type: ignore[arg-type]
     if not backward:
-        return [out_BTD.detach().double()]
+        return [out_BTD.double()]
     weights = noise(*out_BTD.shape, seed=case.seed + 1, dtype=dtype)
     (gradient_BTD,) = torch.autograd.grad((out_BTD * weights).sum(), x_BTD)
     return [out_BTD.detach().double(), gradient_BTD.double()]

@@ -12,6 +12,9 @@ from zoo.config import Part, knobs
 _SMALL = 3
 """For windows, chunks, ranks and the like: within reach of the kit's short inputs, whatever the default."""
 
+_FORWARD_ONLY = "flex"
+"""A kernel that has no gradients on a CPU, which most checks want; the checks of kernels take it too."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Variant:
@@ -55,4 +58,5 @@ def _changes(component: type[Part], *, small: bool) -> Iterator[tuple[str, Any]]
         elif knob.type is bool:
             yield knob.name, not knob.default
         elif typing.get_origin(knob.type) is Literal:
-            yield from ((knob.name, value) for value in typing.get_args(knob.type) if value != knob.default)
+            values = [value for value in typing.get_args(knob.type) if value not in (knob.default, _FORWARD_ONLY)]
+            yield from ((knob.name, value) for value in values)

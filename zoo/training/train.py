@@ -13,6 +13,7 @@ import lightning
 import torch
 
 from zoo.builder import build_optimizer, build_schedule, build_weights, check_parts
+from zoo.contracts.attention import HeadedAttention
 from zoo.errors import Diverged, Interrupted, RunFailed, UserError
 from zoo.recipe import Recipe
 from zoo.training.bookkeeper import Bookkeeper
@@ -65,6 +66,7 @@ def train(recipe: Recipe, run: str | Path | None = None, resume: bool = False) -
         job, lines = _with_weights(job, began if start else None)
         bookkeeper = Bookkeeper(job, log)
         trainer = make_trainer(recipe, [bookkeeper, *_plugin_callbacks(recipe)])
+        _refuse_kernels(job, trainer)
         if trainer.is_global_zero:
             print(*lines, sep="\n", end="\n" * bool(lines), file=sys.stderr, flush=True)
         if line := awaited(trainer):
@@ -102,6 +104,22 @@ def _with_weights(job: Job, continued: RunFolder | None) -> tuple[Job, list[str]
     for line in lines:
         logger.info(line)
     return job._replace(origin=origin), lines
+
+
+def _refuse_kernels(job: Job, trainer: lightning.Trainer) -> None:
+    """Refuse an attention whose kernel has no gradients where the run is to train.
+
+    Raises:
+        UserError: names the module.
+    """
+    for name, module in job.model.named_modules():
+        on_cpu = trainer.strategy.root_device.type == "cpu"
+        if on_cpu and isinstance(module, HeadedAttention) and module.config.kernel == "flex":
+            raise UserError(
+                f"{name}: the flex kernel has no backward pass on a CPU",
+                where=job.recipe.where("architecture.attention"),
+                fix="leave kernel at auto or set it to sdpa, or train on a GPU",
+            )
 
 
 def _plugin_callbacks(recipe: Recipe) -> list[lightning.Callback]:

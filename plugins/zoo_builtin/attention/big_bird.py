@@ -99,7 +99,7 @@ class BigBird(HeadedAttention):
     """Scaled dot-product attention along a sparse random graph of blocks."""
 
     offers = HeadedAttention.offers - {"cross"}  # the slots of another sequence aren't those of the queries
-    kernels = ("eager", "sdpa")
+    kernels = ("eager", "sdpa", "flex")
     grouped = True
 
     @dataclasses.dataclass(kw_only=True)

@@ -55,7 +55,7 @@ class BlockLocal(HeadedAttention):
     """Scaled dot-product attention in fixed blocks and their neighbours."""
 
     offers = HeadedAttention.offers - {"cross"}  # the slots of another sequence aren't those of the queries
-    kernels = ("eager", "sdpa")
+    kernels = ("eager", "sdpa", "flex")
     grouped = True
 
     @dataclasses.dataclass(kw_only=True)

@@ -59,7 +59,7 @@ class DilatedWindow(HeadedAttention):
     """Scaled dot-product attention in a window with gaps."""
 
     offers = HeadedAttention.offers - {"cross"}  # the slots of another sequence aren't those of the queries
-    kernels = ("eager", "sdpa")
+    kernels = ("eager", "sdpa", "flex")
     grouped = True
 
     @dataclasses.dataclass(kw_only=True)

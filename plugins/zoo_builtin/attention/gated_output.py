@@ -26,7 +26,7 @@ __all__ = ["GatedOutput"]
 class GatedOutput(HeadedAttention):
     """Scaled dot-product attention with a sigmoid gate on its output."""
 
-    kernels = ("eager", "sdpa")
+    kernels = ("eager", "sdpa", "flex")
     grouped = True
 
     @dataclasses.dataclass(kw_only=True)

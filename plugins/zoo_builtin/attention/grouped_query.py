@@ -22,7 +22,7 @@ __all__ = ["GroupedQuery"]
 class GroupedQuery(HeadedAttention):
     """Scaled dot-product attention with G key/value heads; G = N is multi_head."""
 
-    kernels = ("eager", "sdpa")
+    kernels = ("eager", "sdpa", "flex")
     grouped = True
 
     def attend(self, q_BNTH: Tensor, k_BGSH: Tensor, v_BGSV: Tensor, call: Call) -> Tensor:

@@ -24,7 +24,7 @@ __all__ = ["MultiHead"]
 class MultiHead(HeadedAttention):
     """Scaled dot-product attention with as many key/value heads as query heads."""
 
-    kernels = ("eager", "sdpa")
+    kernels = ("eager", "sdpa", "flex")
 
     def __init__(self, config: Any, **parent: Any) -> None:
         super().__init__(config, **parent)

@@ -30,7 +30,7 @@ __all__ = ["QueryKeyNorm"]
 class QueryKeyNorm(HeadedAttention):
     """Scaled dot-product attention between normalized queries and keys."""
 
-    kernels = ("eager", "sdpa")
+    kernels = ("eager", "sdpa", "flex")
     grouped = True
 
     @dataclasses.dataclass(kw_only=True)

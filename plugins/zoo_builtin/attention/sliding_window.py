@@ -33,7 +33,7 @@ class SlidingWindow(HeadedAttention):
 
     # A window over another sequence would mean nothing: its slots aren't those of the queries.
     offers = HeadedAttention.offers - {"cross"}
-    kernels = ("eager", "sdpa")
+    kernels = ("eager", "sdpa", "flex")
     grouped = True
 
     @dataclasses.dataclass(kw_only=True)

@@ -97,7 +97,7 @@ class Strided(HeadedAttention):
     """Scaled dot-product attention to near and to regularly spaced far keys."""
 
     offers = HeadedAttention.offers - {"cross"}  # the slots of another sequence aren't those of the queries
-    kernels = ("eager", "sdpa")
+    kernels = ("eager", "sdpa", "flex")
     grouped = True
 
     @dataclasses.dataclass(kw_only=True)

@@ -26,7 +26,7 @@ __all__ = ["ValueResidual"]
 class ValueResidual(HeadedAttention):
     """Scaled dot-product attention whose values have a residual connection to the first layer's."""
 
-    kernels = ("eager", "sdpa")
+    kernels = ("eager", "sdpa", "flex")
     grouped = True
 
     @dataclasses.dataclass(kw_only=True)

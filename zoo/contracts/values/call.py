@@ -135,6 +135,8 @@ class Call:
         """(B, N, T, V) scaled dot-product attention (equation 12.5), eager or fused as ``kernel`` says."""
         if self.kernel == "sdpa":
             return self.sdpa(q_BNTH, k_BGSH, v_BGSV)
+        if self.kernel == "flex":
+            return self.flex(q_BNTH, k_BGSH, v_BGSV)
         return self.mix(self.softmax(self.scores(q_BNTH, k_BGSH)), v_BGSV)
 
     def sdpa(self, q_BNTH: Tensor, k_BGSH: Tensor, v_BGSV: Tensor) -> Tensor:
