@@ -9,6 +9,7 @@ import pytest
 from recipe_parts import MINIMAL, SmallRegistry, write
 from zoo.errors import UserError
 from zoo.recipe import Comparison, load_comparison, load_recipe
+from zoo.recipe.compare_terms import Match
 
 VARIANTS = """\
 base: small.yaml
@@ -123,13 +124,53 @@ def test_seeds_are_listed_or_counted_up_from_the_recipe(tmp_path: Path, seeds: s
     assert list(compared(tmp_path, f"{VARIANTS}  {seeds}\n").seeds) == expected
 
 
+def test_the_terms_are_read_with_their_defaults(tmp_path: Path) -> None:
+    plain = compared(tmp_path, VARIANTS)
+    assert (plain.match, plain.tune, plain.seconds, plain.equivalence) == (None, {}, None, {})
+    assert (plain.executor, plain.threads, plain.verdicts) == ({"name": "local"}, 1, True)
+    said = compared(
+        tmp_path,
+        VARIANTS + "  match: {macs: plain, tolerance: 2%}\n  tune: {optimizer.lr: [1e-3, 1e-2]}\n"
+        "  budget: {seconds: 3}\n  equivalence: {both: 0.5}\n  threads: 2\n  verdicts: false\n",
+    )
+    assert said.match == Match("macs", "plain", 0.02)
+    assert {key: [node.plain() for node in nodes] for key, nodes in said.tune.items()} == {"optimizer.lr": [1e-3, 1e-2]}
+    assert (said.seconds, said.equivalence, said.threads, said.verdicts) == (3.0, {"both": 0.5}, 2, False)
+    assert compared(tmp_path, VARIANTS + "  equivalence: 0.5\n").equivalence == {"both": 0.5}
+
+
+def test_what_a_comparison_settles_lies_over_everything_but_the_seed(tmp_path: Path) -> None:
+    comparison = compared(tmp_path, VARIANTS, "optimizer.lr=0.5")
+    recipe = comparison.recipe("grouped", "both", 7, {"optimizer.lr": 0.25})
+    assert (recipe.tree["optimizer"]["lr"], recipe.seed) == (0.25, 7)
+    assert "settled by the comparison" in str(recipe.origin("optimizer.lr"))
+
+
 # What is wrong in a block
 
 
 @pytest.mark.parametrize(
     ("extra", "words"),
     [
-        ("  budget: 3\n", ("compare.budget is no key of compare", "both.yaml:6", "variants, vary, tasks, seeds")),
+        ("  buget: 3\n", ("compare.buget is no key of compare", "both.yaml:6", "variants, vary, tasks, seeds")),
+        ("  budget: 3\n", ("compare.budget expects a mapping, got the number 3", "both.yaml:6")),
+        ("  budget: {minutes: 3}\n", ("compare.budget takes seconds", "write budget: {seconds: 60}")),
+        ("  budget: {seconds: 0}\n", ("compare.budget takes seconds, a number above 0",)),
+        ("  match: {parameters: plian}\n", ("compare.match.parameters is 'plian'", "did you mean 'plain'?")),
+        ("  match: {parameters: -1}\n", ("compare.match.parameters is -1", "a number above 0")),
+        ("  match: {paramters: 10}\n", ("compare.match takes one quantity", "did you mean 'parameters'?")),
+        ("  match: {parameters: 10, macs: 3}\n", ("compare.match takes one quantity",)),
+        ("  match: {macs: 10, tolerance: 120%}\n", ("compare.match.tolerance is '120%'", "1% or 0.01")),
+        ("  match: {macs: 10, tolerance: much}\n", ("compare.match.tolerance is 'much'",)),
+        ("  tune: {optimizer.lr: []}\n", ("compare.tune[optimizer.lr] is an empty list",)),
+        ("  tune: {optimizer.lr: [1e-3, 0.001]}\n", ("compare.tune[optimizer.lr] has a value twice",)),
+        ("  tune: {seed: [1, 2]}\n", ("compare.tune.seed can't be set by a variant",)),
+        ("  equivalence: 0\n", ("compare.equivalence is 0", "a margin above 0, in the metric's unit")),
+        ("  equivalence: {smal: 1}\n", ("compare.equivalence.smal is no task", "choose one of both")),
+        ("  executor: clod\n", ("clod", "both.yaml:6")),
+        ("  executor: {workers: 3}\n", ("compare.executor has no name",)),
+        ("  threads: 0\n", ("compare.threads is 0", "at least 1")),
+        ("  verdicts: 0\n", ("compare.verdicts expects true or false",)),
         ("  sedes: 3\n", ("did you mean 'seeds'", "both.yaml:6")),
         ("  seeds: many\n", ("compare.seeds expects a whole number or a list", "the text 'many'", "both.yaml:6")),
         ("  seeds: [1, x]\n", ("compare.seeds.1 expects a whole number, got the text 'x'", "both.yaml:6")),
@@ -138,7 +179,7 @@ def test_seeds_are_listed_or_counted_up_from_the_recipe(tmp_path: Path, seeds: s
         ("  seeds: []\n", ("compare.seeds gives no seed",)),
         ("  seeds: [1, 1]\n", ("has a seed twice",)),
         ("  seeds: [-1]\n", ("outside 0 to 4294967295",)),
-        ("  seeds: 9000\n", ("18,000 cells; 10,000 is the most",)),
+        ("  seeds: 200000\n", ("400,000 cells; 200,000 is the most",)),
         (
             "  baseline: plian\n",
             ("'plian', which is no variant; did you mean 'plain'?", "choose one of plain, grouped"),
@@ -188,7 +229,7 @@ def test_several_mistakes_are_told_together(tmp_path: Path) -> None:
 
 def test_a_product_beyond_all_bounds_is_refused_before_it_is_made(tmp_path: Path) -> None:
     axes = "\n".join(f"    architecture.extra.k{n}: {list(range(100))}" for n in range(8))
-    assert "makes more than 10,000 variants" in refused(tmp_path, f"base: small.yaml\ncompare:\n  vary:\n{axes}\n")
+    assert "makes more than 200,000 variants" in refused(tmp_path, f"base: small.yaml\ncompare:\n  vary:\n{axes}\n")
 
 
 def test_a_single_run_refuses_a_comparison(tmp_path: Path) -> None:

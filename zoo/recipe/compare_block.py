@@ -19,7 +19,7 @@ from zoo.recipe.problems import Problems
 from zoo.recipe.shape import COMPARE, KEYS, name_of
 from zoo.recipe.typed import Misfit, advice, fit
 
-MAX_CELLS = 10_000
+MAX_CELLS = 200_000
 """Cells of a comparison; a grid with more is a slip of the pen."""
 
 VARIED = tuple(key for key in KEYS if key not in ("base", "seed", COMPARE))
@@ -40,6 +40,22 @@ class CompareConfig:
     """Seeds of each variant and task: a list, or how many, counted up from the recipe's ``seed``."""
     baseline: str = ""
     """The variant that the others are held against; the first one unless named."""
+    match: dict[str, float | str] = dataclasses.field(default_factory=dict)
+    """What all variants shall have as much of: ``parameters``, ``macs``, ``cache_bytes`` or ``state``, under it the
+    number or the variant that has it already; and ``tolerance``, 1% unless said."""
+    tune: dict[str, list] = dataclasses.field(default_factory=dict)
+    """Values for each of some key paths, tried for every variant alike; the best on the validation part is reported
+    on the test part."""
+    budget: dict[str, float] = dataclasses.field(default_factory=dict)
+    """``seconds`` of training for every cell in place of its steps, outside of every promise of identity."""
+    equivalence: float | dict[str, float] = 0.0
+    """Margin within which a difference doesn't matter, in the metric's unit, for all tasks or by task."""
+    executor: str | dict[str, Any] = "local"
+    """Who runs the cells: the name of an executor, or a mapping with its knobs."""
+    threads: int = 1
+    """Threads of torch in each cell; results depend on them, so they are part of a cell's address."""
+    verdicts: bool = True
+    """Whether a verdict is wanted; without, a plan that can't give any, such as one seed, is run all the same."""
 
 
 class Block:
@@ -49,14 +65,14 @@ class Block:
         self.block, self.folders, self.problems = block, folders, Problems()
         self.written: dict[str, Node] = {}
         if not isinstance(block.value, dict):
-            self._refuse(block, (), "takes a mapping", f"write {COMPARE}: {{KEY: VALUE}}")
+            self.refuse(block, (), "takes a mapping", f"write {COMPARE}: {{KEY: VALUE}}")
             self.problems.raise_any(COMPARE)
             return
         hints = typing.get_type_hints(CompareConfig)
         for key, node in block.value.items():
             if key not in hints:
                 near = did_you_mean(key, hints)
-                self._refuse(node, (key,), f"is no key of {COMPARE}{near}", f"choose one of {', '.join(hints)}")
+                self.refuse(node, (key,), f"is no key of {COMPARE}{near}", f"choose one of {', '.join(hints)}")
             elif node.value is not None and self._fits(node, hints[key], key):
                 self.written[key] = node
 
@@ -66,38 +82,39 @@ class Block:
         except Misfit as misfit:
             path = (key, *misfit.path)
             wrong = dict(node.walk((key,))).get(path, node)
-            self._refuse(wrong, path, str(misfit), advice(misfit, wrong.text))
+            self.refuse(wrong, path, str(misfit), advice(misfit, wrong.text))
             return False
         return True
 
-    def _refuse(self, node: Node, path: KeyPath, what: str, fix: str | None = None) -> None:
+    def refuse(self, node: Node, path: KeyPath, what: str, fix: str | None = None) -> None:
+        """Collect a mistake, at a path below the block."""
         place = dotted((COMPARE, *path))
         self.problems.add(f"{place} {what}", where=f"{node.origin} ({place})", fix=fix)
 
     def variants(self) -> dict[str, dict[str, Node]]:
         """Values by key path for each variant."""
         if "variants" in self.written and "vary" in self.written:
-            self._refuse(self.written["vary"], ("vary",), "and compare.variants exclude each other", "keep one")
+            self.refuse(self.written["vary"], ("vary",), "and compare.variants exclude each other", "keep one")
         found = self._named() if "variants" in self.written else self._product()
         if len(found) < 2 and not self.problems.found:
             what = f"needs at least 2 variants, this has {len(found)}"
-            self._refuse(
+            self.refuse(
                 self.block, (), what, "write variants: {NAME: {key.path: value}, ...}, or vary: {key.path: [...]}"
             )
         return found
 
     def _named(self) -> dict[str, dict[str, Node]]:
         found: dict[str, dict[str, Node]] = {}
-        for name, node in _items(self.written["variants"]):
+        for name, node in items(self.written["variants"]):
             if not name or not name.isprintable():
-                self._refuse(node, ("variants", name), "has a name that can't be printed", "give it another")
-            found[name] = {key: value for key, value in _items(node) if self._is_varied(key, value, "variants", name)}
+                self.refuse(node, ("variants", name), "has a name that can't be printed", "give it another")
+            found[name] = {key: value for key, value in items(node) if self.is_varied(key, value, "variants", name)}
         return found
 
     def _product(self) -> dict[str, dict[str, Node]]:
         if "vary" not in self.written:
             return {}
-        axes = [_Axis(key, node.value) for key, node in _items(self.written["vary"]) if self._is_axis(key, node)]
+        axes = [_Axis(key, node.value) for key, node in items(self.written["vary"]) if self._is_axis(key, node)]
         if not axes or math.prod(len(axis.nodes) for axis in axes) > MAX_CELLS:
             return self._too_many() if axes else {}
         found: dict[str, dict[str, Node]] = {}
@@ -107,31 +124,35 @@ class Block:
         return found
 
     def _too_many(self) -> dict[str, dict[str, Node]]:
-        self._refuse(self.written["vary"], ("vary",), f"makes more than {MAX_CELLS:,} variants", "vary less at once")
+        self.refuse(self.written["vary"], ("vary",), f"makes more than {MAX_CELLS:,} variants", "vary less at once")
         return {}
 
     def _is_axis(self, key: str, node: Node) -> bool:
-        if not self._is_varied(key, node, "vary"):
+        if not self.is_list(key, node, "vary"):
             return False
         assert isinstance(node.value, list)
-        if not node.value:
-            self._refuse(node, ("vary", key), "is an empty list", "list at least one value")
         labels = _Axis(key, node.value).labels
         if twice := next((label for label in labels if labels.count(label) > 1), None):
-            self._refuse(node, ("vary", key), f"has {twice} twice", "remove one of the two")
+            self.refuse(node, ("vary", key), f"has {twice} twice", "remove one of the two")
+        return True
+
+    def is_list(self, key: str, node: Node, *path: str) -> bool:
+        """Whether a variant may set a key path, to each of at least one value."""
+        if self.is_varied(key, node, *path) and not node.value:
+            self.refuse(node, (*path, key), "is an empty list", "list at least one value")
         return bool(node.value)
 
-    def _is_varied(self, key: str, node: Node, *path: str) -> bool:
+    def is_varied(self, key: str, node: Node, *path: str) -> bool:
         """Whether a variant may set a key path."""
         try:
             first = split_path(key)[0]
         except ValueError as error:
-            self._refuse(node, (*path, key), f"is no key of a variant: {error}", "write a key path")
+            self.refuse(node, (*path, key), f"is no key of a variant: {error}", "write a key path")
             return False
         if first not in VARIED:
             fixes = {"seed": "use compare.seeds", "base": "write a recipe, and name it under compare.tasks"}
             fix = fixes.get(first, f"begin the key path with one of {', '.join(VARIED)}")
-            self._refuse(node, (*path, key), f"can't be set by a variant{did_you_mean(first, VARIED)}", fix)
+            self.refuse(node, (*path, key), f"can't be set by a variant{did_you_mean(first, VARIED)}", fix)
         return first in VARIED
 
     def tasks(self) -> dict[str, list[Node]]:
@@ -148,9 +169,9 @@ class Block:
                 self.problems.found.append(error)
                 continue
             if any(child(layer, COMPARE) for layer in layers):
-                self._refuse(node, path, f"{node.value} is a comparison itself", "name a recipe without `compare`")
+                self.refuse(node, path, f"{node.value} is a comparison itself", "name a recipe without `compare`")
             if file.stem in found:
-                self._refuse(node, path, f"has the name {file.stem}, as another task", "rename one of the two files")
+                self.refuse(node, path, f"has the name {file.stem}, as another task", "rename one of the two files")
             found[file.stem] = layers
         return found
 
@@ -167,11 +188,11 @@ class Block:
             seeds = [first.value + number for number in range(min(node.value, MAX_CELLS))]
         whole = [seed for seed in seeds if isinstance(seed, int)]
         if not whole:
-            self._refuse(node, ("seeds",), "gives no seed", "give at least 1; an interval needs at least 2")
+            self.refuse(node, ("seeds",), "gives no seed", "give at least 1; an interval needs at least 2")
         elif len(set(whole)) < len(whole):
-            self._refuse(node, ("seeds",), "has a seed twice, which would count one run as two", "list each once")
+            self.refuse(node, ("seeds",), "has a seed twice, which would count one run as two", "list each once")
         elif not 0 <= min(whole) <= max(whole) <= LARGEST_SEED:
-            self._refuse(node, ("seeds",), f"has a seed outside 0 to {LARGEST_SEED}", "choose smaller ones")
+            self.refuse(node, ("seeds",), f"has a seed outside 0 to {LARGEST_SEED}", "choose smaller ones")
         return whole
 
     def baseline(self, variants: Mapping[str, object]) -> str:
@@ -182,13 +203,13 @@ class Block:
         if node.value not in variants and variants:
             near = did_you_mean(str(node.value), variants)
             fix = f"choose one of {', '.join(variants)}"
-            self._refuse(node, ("baseline",), f"is {node.value!r}, which is no variant{near}", fix)
+            self.refuse(node, ("baseline",), f"is {node.value!r}, which is no variant{near}", fix)
         return str(node.value)
 
     def check_size(self, cells: int) -> None:
         """Refuse a grid that nobody can mean."""
         if cells > MAX_CELLS:
-            self._refuse(self.block, (), f"has {cells:,} cells; {MAX_CELLS:,} is the most", "split the comparison")
+            self.refuse(self.block, (), f"has {cells:,} cells; {MAX_CELLS:,} is the most", "split the comparison")
 
 
 class _Axis:
@@ -216,7 +237,8 @@ def _text(node: Node) -> str:
     return json.dumps(node.plain(), ensure_ascii=False).replace('"', "")
 
 
-def _items(node: Node) -> Iterator[tuple[str, Node]]:
+def items(node: Node) -> Iterator[tuple[str, Node]]:
+    """Keys and values of a mapping."""
     assert isinstance(node.value, dict)
     yield from node.value.items()
 

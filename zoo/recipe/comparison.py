@@ -14,18 +14,19 @@ from typing import Any
 
 from zoo.errors import UserError
 from zoo.recipe.compare_block import Block, child
+from zoo.recipe.compare_terms import Terms, read_terms
 from zoo.recipe.compose import SEED, compose
 from zoo.recipe.find import RecipeFolders, find_recipe, read_layers
 from zoo.recipe.merge import merge, read_override
-from zoo.recipe.node import KeyPath, Node, Origin, absolute, split_path
+from zoo.recipe.node import KeyPath, Node, Origin, absolute, from_python, split_path
 from zoo.recipe.recipe import Recipe
 from zoo.recipe.shape import COMPARE, Shapes
 from zoo.registry import Registry
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Comparison:
-    """What ``load_comparison`` gives.
+class Comparison(Terms):
+    """What ``load_comparison`` gives: the grid, and the terms on which it is compared.
 
     Attributes:
         name: stem of the file.
@@ -53,15 +54,21 @@ class Comparison:
     overrides: Sequence[Node]
     plugins: Sequence[Path]
 
-    def recipe(self, variant: str, task: str, seed: int) -> Recipe:
+    def recipe(self, variant: str, task: str, seed: int, settled: Mapping[str, Any] | None = None) -> Recipe:
         """The recipe of one cell.
+
+        Args:
+            variant, task, seed: its place.
+            settled: values by key path over all others: what was matched, is being tuned, or was calibrated.
 
         Raises:
             UserError: as ``load_recipe``.
         """
         changes = [_layer(split_path(key), node) for key, node in self.variants[variant].items()]
+        origin = Origin("default", text=f"{self.name}: settled by the comparison")
+        over = [_layer(split_path(key), from_python(value, origin)) for key, value in (settled or {}).items()]
         number = Node({"seed": Node(seed, Origin("default", text=f"{self.name}: compare.seeds"))}, Origin("recipe"))
-        layers = [*self.below, *self.tasks[task], *self.above, *changes, *self.overrides, number]
+        layers = [*self.below, *self.tasks[task], *self.above, *changes, *self.overrides, *over, number]
         made = compose(layers, (), name=task, file=self.file, registry=self.registry, plugins=self.plugins)
         return Recipe(**vars(made))
 
@@ -74,6 +81,12 @@ class Comparison:
             "tasks": [*self.tasks],
             "seeds": [*self.seeds],
             "baseline": self.baseline,
+            "match": self.match and dataclasses.asdict(self.match),
+            "tune": {key: [node.plain() for node in nodes] for key, nodes in self.tune.items()},
+            "budget": {} if self.seconds is None else {"seconds": self.seconds},
+            "equivalence": dict(self.equivalence),
+            "executor": dict(self.executor),
+            "threads": self.threads,
         }
 
 
@@ -106,6 +119,7 @@ def load_comparison(
     variants, tasks = block.variants(), block.tasks() or {file.stem: []}
     seeds = block.seeds(_written_seed([*below, *above, *over]))
     baseline = block.baseline(variants)
+    terms = read_terms(block, variants, tasks, registry)
     block.check_size(len(variants) * len(tasks) * len(seeds))
     block.problems.raise_any(f"comparison {file.stem}")
     return Comparison(
@@ -116,6 +130,7 @@ def load_comparison(
         tasks=tasks,
         seeds=seeds,
         baseline=baseline,
+        **vars(terms),
         below=below,
         above=above,
         overrides=over,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,7 +13,7 @@ from zoo.recipe.compose import Composition, compose
 from zoo.recipe.find import PRESET, RecipeFolders, base_layers, find_recipe, read_layers, without_base
 from zoo.recipe.interpolation import as_written, at, unsafe_to_show
 from zoo.recipe.lock import lock
-from zoo.recipe.node import KeyPath, Origin, absolute, dotted, from_python, split_path
+from zoo.recipe.node import KeyPath, Node, Origin, absolute, dotted, from_python, split_path
 from zoo.recipe.sections import Section
 from zoo.recipe.source import write_text
 from zoo.registry import Registry
@@ -173,6 +174,19 @@ class Recipe(Composition):
             fragment="task" not in self.tree,
         )
         return type(self)(**vars(made))
+
+    def with_seed(self, seed: int) -> Recipe:
+        """The same recipe with another seed, which is quick where no other value is made from it."""
+        if any("seed" in text for text in self.texts.values()):
+            return self.with_overrides(f"seed={seed}")
+        node = Node(seed, self.origin("seed"))
+        assert isinstance(self.merged.value, dict)
+        return dataclasses.replace(
+            self,
+            merged=Node({**self.merged.value, "seed": node}, self.merged.origin),
+            tree={**self.tree, "seed": seed},
+            nodes={**self.nodes, ("seed",): node},
+        )
 
     @classmethod
     def from_dict(
