@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from zoo.contracts.data import Draw, Split
@@ -186,7 +188,7 @@ def ids_fit(case: DataCase) -> None:
     """Token ids are below ``vocab_size``, sequences no longer than ``max_length``; -100 is the only negative number."""
     about = case.data.describe()
     batch = case.batch(case.some())
-    for name in ("ids", "targets", "source"):
+    for name in ("ids", "blanked", "targets", "source"):
         if name not in batch or about.vocab_size is None:
             continue
         if int(batch[name].max()) >= about.vocab_size:
@@ -216,6 +218,79 @@ def images_fit(case: DataCase) -> None:
             raise Failed(f"labels are {lowest} to {highest}, the number of classes is said to be {about.classes}")
         if names is not None and (len(names), len(set(names))) != (about.classes, about.classes):
             raise Failed(f"{about.classes} classes have {len(names)} names: {', '.join(names)}")
+
+
+@SUITE.check("slices are told in advance, and each sample says which it is in")
+def slices_told(case: DataCase) -> str:
+    """Names end in a number and are there once; ``slices`` has a column for each, and an empty row is in none."""
+    names = tuple(case.data.slices())
+    batch = case.batch([*case.some(), -1])
+    if not names:
+        if "slices" in batch:
+            raise Failed("a batch has slices, and slices() names none")
+        raise Skipped("it has no slices")
+    if len(set(names)) < len(names) or not all(re.fullmatch(r"[a-z][a-z0-9_]*_\d+", name) for name in names):
+        raise Failed(f"slices are called {', '.join(names)}; they need different names that end in a number: length_8")
+    found = batch.get("slices")
+    if found is None or found.dtype != torch.bool or found.shape != (_ROWS + 1, len(names)):
+        told = None if found is None else (found.dtype, tuple(found.shape))
+        raise Failed(f"slices of {_ROWS + 1} rows is {told}; it must be bool ({_ROWS + 1}, {len(names)})")
+    if bool(found[-1].any()):
+        raise Failed("an empty row is in a slice")
+    if not bool(found[:-1].any()):
+        raise Failed(f"none of the samples {case.some()} is in any of the slices")
+    return ", ".join(names)
+
+
+@SUITE.check("an oracle is right wherever there is a target")
+def oracle_right(case: DataCase) -> str:
+    """It is given no target, and no answer that stands in the input where the data has it ``blanked``."""
+    count = min(case.size, 8 * _ROWS)
+    batch = case.batch([*np.linspace(0, case.size - 1, count).astype(int).tolist(), -1])
+    given = {name: value for name, value in batch.items() if name not in (*_ANSWERS, "blanked")}
+    found = case.data.oracle({**given, "ids": batch["blanked"]} if "blanked" in batch else given)
+    if found is None:
+        raise Skipped("nobody knows the answers")
+    asked = batch["targets"] != -100
+    if found.shape != asked.shape:
+        raise Failed(f"the oracle's answers are {tuple(found.shape)}, targets {tuple(asked.shape)}")
+    if wrong := int((found != batch["targets"])[asked].sum()):
+        row = int(((found != batch["targets"]) & asked).any(1).nonzero()[0])
+        raise Failed(f"the oracle is wrong at {wrong} of {int(asked.sum())} targets, first in row {row}")
+    return f"{int(asked.sum())} answers of {count} samples"
+
+
+@SUITE.check("a written answer is blanked, and nothing else is")
+def blanked(case: DataCase) -> None:
+    """``blanked`` differs from ``ids`` where a token is the target of the place before, and has one id there."""
+    batch = case.batch(case.some())
+    if "blanked" not in batch:
+        raise Skipped("answers aren't written into the input")
+    ids, blank = batch["ids"], batch["blanked"]
+    if blank.shape != ids.shape:
+        raise Failed(f"blanked is {tuple(blank.shape)}, ids {tuple(ids.shape)}")
+    written = F.pad(ids[:, 1:] == batch["targets"][:, :-1], (1, 0)) & F.pad(batch["targets"][:, :-1] != -100, (1, 0))
+    written &= batch.get("valid", torch.ones_like(written))
+    if bool((blank != ids)[~written].any()):
+        raise Failed("blanked differs from ids where no answer is written")
+    if (kinds := blank[written].unique()).numel() > 1:
+        raise Failed(f"{kinds.numel()} different ids stand for written answers in blanked; it must be one for all")
+
+
+@SUITE.check("the chance level is that of its samples")
+def chance_level(case: DataCase) -> str:
+    """A share above 0 and below 1, and in billionths for each sample, 0 for an empty row."""
+    batch, level = case.batch([*case.some(), -1]), case.data.chance(case.split)
+    if level is None:
+        if "chance" in batch:
+            raise Failed("a batch has chance, and chance() is None")
+        raise Skipped("nobody has worked it out")
+    each = batch.get("chance")
+    if each is None or each.dtype != torch.int64 or each.shape != (_ROWS + 1,):
+        raise Failed(f"chance of {_ROWS + 1} rows is {each}; it must be int64 ({_ROWS + 1},), in billionths")
+    if not 0 < level < 1 or int(each[:-1].min()) <= 0 or int(each[:-1].max()) >= 10**9 or int(each[-1]):
+        raise Failed(f"chance() is {level}, and in billionths for some samples and an empty row {each.tolist()}")
+    return f"{level:.4f}"
 
 
 @SUITE.check("an empty row has no target")

@@ -77,6 +77,10 @@ class ModuleCase(ABC):
         """(B, T, D) noise; another ``salt`` is other noise."""
         return noise(batch, self.tokens, self.width, seed=self.seed * 1000 + salt, dtype=dtype)
 
+    def surround(self, x_BTD: Tensor) -> Any:
+        """What ``run`` needs beside the module, for an input like this: made before anything traces it, then kept."""
+        del x_BTD
+
     @abstractmethod
     def run(self, module: Any, x_BTD: Tensor) -> Tensor:
         """All that the module makes of an input, as one tensor of which the first dimension is B."""

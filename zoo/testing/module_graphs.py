@@ -65,6 +65,7 @@ def exports(case: Any) -> None:
     At a length that no other check has, before anything else runs at it: tables that are made once must outlive it.
     """
     module = case.make()
+    case.surround(case.input())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.export.export(Runner(case, module), (case.input(),), strict=False).module()

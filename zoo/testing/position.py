@@ -59,7 +59,7 @@ class PositionCase(ModuleCase):
         mask, at_BTA, keys_BSA = history.extend(mask or _MASKS[0], x_BTD[..., 0], at_BTA)
         place = Place(module, at_BTA, keys_BSA)
         layer_cache = None if cache is None else cache.layer((0, "self"))
-        return self.attention(x_BTD)(place.embed(x_BTD), mask=mask, place=place, cache=layer_cache)
+        return self.surround(x_BTD)(place.embed(x_BTD), mask=mask, place=place, cache=layer_cache)
 
     def at(self, start: int, stop: int) -> Tensor:
         """(1, T, A) positions: 0, 1, 2, ... in a text, row by row in a grid three wide."""
@@ -73,7 +73,7 @@ class PositionCase(ModuleCase):
         """The scheme for positions below a bound, on each axis."""
         return self.make(length=bound) if self.component.axes == 1 else self.make(grid=(bound, bound))
 
-    def attention(self, x_BTD: Tensor) -> PlainAttention:
+    def surround(self, x_BTD: Tensor) -> PlainAttention:
         """The plain attention that the scheme is looked at through, in the input's dtype and on its device."""
         key = (x_BTD.dtype, x_BTD.device)
         if key not in self._attentions:

@@ -40,6 +40,19 @@ class _Text(Progressions):
         return Bytes(Bytes.Config())
 
 
+class _SlicedText(_Text):
+    """The same, told apart by the first byte."""
+
+    def slices(self) -> Sequence[str]:
+        """Two; every row is in the second one."""
+        return "first_127", "first_256"
+
+    def batch(self, draw: Draw, split: Split) -> Batch:
+        """``ids`` and ``targets`` as ever, and ``slices`` (B, 2) bool."""
+        rows, there_B1 = super().batch(draw, split), torch.from_numpy(draw.samples >= 0)[:, None]
+        return {**rows, "slices": (rows["ids"][:, :1] <= torch.tensor([127, 256])) & there_B1}
+
+
 class _LabelledText(_Text):
     """Texts of different lengths; the class is that of their first token."""
 
@@ -88,7 +101,7 @@ class _Images(Progressions):
 
 
 _KINDS: dict[str, type[Progressions]] = {"images": _Images, "source": _Pairs, "labels": _LabelledText}
-"""The data of a task that reads one of these keys; any other's is ``_Text``."""
+"""The data of a task that reads one of these keys; any other's is ``_SlicedText``."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -135,7 +148,7 @@ class TaskSubject:
     def cases(self, check: Check) -> Iterator[TaskCase]:
         """One, of text, of pairs or of images, as the task reads them."""
         keys = self.component.keys
-        kind = next((kind for key, kind in _KINDS.items() if key in keys), _Text)
+        kind = next((kind for key, kind in _KINDS.items() if key in keys), _SlicedText)
         data = kind(kind.Config(vocab_size=Bytes.vocab_size), cache=Path(tempfile.gettempdir()))
         data.prepare()
         sizes = self.component(self.component.Config(), data=data).describe()
@@ -178,6 +191,9 @@ def declares(case: TaskCase) -> str:
     words = [*WORDS, *WORDS_OF_MODELS]
     if not isinstance(case.component.needs, frozenset) or not case.component.needs.issubset(words):
         raise Failed(f"needs is {case.component.needs!r}; it must be a frozenset of {', '.join(words)}")
+    told = tuple(case.make().measured())
+    if told[: len(case.component.metrics)] != tuple(case.component.metrics) or len(set(told)) < len(told):
+        raise Failed(f"measured() is {', '.join(told)}; it must begin with the metrics and have each name once")
     if not case.component.metrics:
         raise Failed("metrics is empty; the first one selects the best checkpoint")
     if wrong := {way for way in case.component.metrics.values() if way not in ("lower", "higher")}:
@@ -289,6 +305,8 @@ def summarizes(case: TaskCase) -> str:
     found = task.summary(sums)
     if missing := case.component.metrics.keys() - found.keys():
         raise Failed(f"summary lacks {', '.join(sorted(missing))}")
+    if unknown := found.keys() - set(task.measured()):
+        raise Failed(f"summary gives {', '.join(sorted(unknown))}, which measured() doesn't tell")
     agree(
         torch.tensor(list(task.summary({k: 2 * v for k, v in sums.items()}).values())),
         torch.tensor(list(found.values())),
