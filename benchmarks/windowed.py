@@ -25,6 +25,7 @@ import yaml
 from torch import Tensor
 
 from zoo.contracts.values.mask import Mask
+from zoo.initialization import initialize
 from zoo.registry import Registry
 
 DEFAULT = (
@@ -72,6 +73,7 @@ def child(asked: argparse.Namespace, component: str, length: int, training: bool
     values = {key: yaml.safe_load(value) for key, _, value in (knob.partition("=") for knob in knobs)}
     shape = {"dim": asked.dim, "heads": asked.heads, "layer": asked.layer, "layers": 2, "length": max(asked.lengths)}
     layer: torch.nn.Module = registry.find("attention", name).load().part(**values)(**shape)
+    initialize(layer, seed=0, std=0.02, branch_std=0.02)  # what is left unfilled may be denormal, and slow
     x_BTD = torch.randn(1, length, asked.dim, requires_grad=training)
 
     def once(x_BTD: Tensor = x_BTD) -> None:
@@ -97,7 +99,9 @@ def in_a_child(asked: argparse.Namespace, component: str, length: int, training:
 
 
 def power(lengths: list[int], values: list[float]) -> float:
-    """Slope of log value against log length, by least squares."""
+    """Slope of log value against log length, by least squares; not a number for a single length."""
+    if len(lengths) < 2:
+        return math.nan
     points = [(math.log(length), math.log(max(value, 1e-9))) for length, value in zip(lengths, values, strict=True)]
     x, y = (sum(column) / len(points) for column in zip(*points, strict=True))
     return sum((a - x) * (b - y) for a, b in points) / sum((a - x) ** 2 for a, _ in points)

@@ -129,7 +129,7 @@ def copy(folder: Path, tmp_path: Path) -> Path:
         ("architecture.max_length=8", "architecture.max_length is 8, the data needs 16"),
         ("architecture.vocab_size=100", "architecture.vocab_size is 100, the data needs 257"),
         ("architecture.attention={name:multi_head}", "put a space after the colon: name: multi_head"),
-        ("architecture.attention.kernel=flex", "the flex kernel has no dropout of weights, dropout is 0.1"),
+        ("architecture.attention.kernel=flex", "the flex kernel drops no weights, dropout is 0.1"),
         ("architecture={dropout: 0, attention: {name: multi_head, kernel: flex}}", "no backward pass on a CPU"),
         ("data.tokenizer={name:", "put the whole override in quotes"),
         ("optimizer.lr=-1", "override 1: optimizer.lr=-1"),

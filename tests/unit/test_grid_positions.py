@@ -14,6 +14,11 @@ from torch import Tensor
 from zoo.contracts.position import Position
 from zoo.contracts.values.place import Place
 from zoo.initialization import initialize
+from zoo.nn.block import Stack
+from zoo_builtin.attention.grouped_query import GroupedQuery
+from zoo_builtin.attention.latent import Latent
+from zoo_builtin.feed_forward.mlp import MLP
+from zoo_builtin.norm.rms_norm import RMSNorm
 from zoo_builtin.position.alibi_2d import AlibiGrid
 from zoo_builtin.position.continuous_2d import ContinuousGrid
 from zoo_builtin.position.convolutional import Convolutional
@@ -22,6 +27,7 @@ from zoo_builtin.position.relative_2d import RelativeGrid
 from zoo_builtin.position.rotary_2d import RotaryGrid
 from zoo_builtin.position.rotary_mixed import RotaryMixed
 from zoo_builtin.position.sinusoidal_2d import SinusoidalGrid
+from zoo_builtin.residual.pre import Pre
 
 SCHEMES = [
     AlibiGrid,
@@ -228,3 +234,15 @@ def test_what_a_grid_scheme_can_not_do_is_named() -> None:
     assert {cls.axes for cls in SCHEMES} == {2}
     needs = [sorted(cls.needs()) for cls in SCHEMES]
     assert needs == [["bias"], ["bias"], [], [], ["bias"], ["rotate"], ["rotate"], []]
+
+
+@pytest.mark.parametrize(
+    ("attention", "shared"),
+    [(GroupedQuery.part(kv_heads=2), "GroupedQuery has 4 .* share 2"), (Latent.part(), "share 1")],
+)
+def test_heads_that_share_a_key_can_not_be_turned_each_by_itself(attention: Any, shared: str) -> None:
+    parts = {"feed_forward": MLP.part(), "norm": RMSNorm.part(), "residual": Pre.part()}
+    sizes: dict[str, Any] = {"dim": 32, "heads": 4, "layers": 1, "length": 6, "causal": False, "grid": (2, 3)}
+    with pytest.raises(ValueError, match=f"RotaryMixed turns each head by angles of its own.*{shared}"):
+        Stack(**sizes, attention=attention, position=RotaryMixed.part(), **parts)  # type: ignore[arg-type]
+    Stack(**sizes, attention=attention, position=RotaryGrid.part(), **parts)  # type: ignore[arg-type]

@@ -38,6 +38,7 @@ class Attention(Part, nn.Module, ABC):
     Attributes:
         scale: factor on the scores.
         score_heads, score_size: heads and size of the queries and keys that position schemes see.
+        key_heads: heads of these keys, fewer where queries share them.
     """
 
     offers: ClassVar[frozenset[str]]
@@ -49,6 +50,7 @@ class Attention(Part, nn.Module, ABC):
 
     score_heads: int
     score_size: int
+    key_heads: int
     scale: float
 
     def __init__(
@@ -67,7 +69,7 @@ class Attention(Part, nn.Module, ABC):
             raise ValueError(f"attention needs a positive width and number of heads, got {dim} and {heads}")
         self.config, self.dim, self.heads = config, dim, heads
         self.layer, self.layers, self.dropout, self.length = layer, layers, dropout, length
-        self.score_heads, self.score_size = heads, dim // heads
+        self.score_heads, self.score_size, self.key_heads = heads, dim // heads, heads
         self.scale = max(1, self.score_size) ** -0.5
 
     @abstractmethod
@@ -201,7 +203,7 @@ class HeadedAttention(Attention):
                 f"{type(self).__name__} has no kernel {config.kernel}; it has auto, {', '.join(self.kernels)}"
             )
         if config.kernel == "flex" and dropout:
-            raise ValueError(f"the flex kernel has no dropout of weights, dropout is {dropout}; use sdpa, or set it to 0")
+            raise ValueError(f"the flex kernel has drops no weights, dropout is {dropout}: use sdpa, or set it to 0")
         self.score_heads = heads if score_heads is None else score_heads
         size = config.size or dim // heads
         if self.score_heads % heads or size * heads % self.score_heads or size * heads < self.score_heads:
@@ -212,9 +214,9 @@ class HeadedAttention(Attention):
         self.score_size = size * heads // self.score_heads
         self.value_size = value_size or config.size or dim // heads
         self.scale = self.score_size**-0.5 if config.scale is None else config.scale
-        groups = self.score_heads // heads * self.kv_heads
+        self.key_heads = self.score_heads // heads * self.kv_heads
         self.query = nn.Linear(dim, self.score_heads * self.score_size, bias=config.bias)
-        self.key = nn.Linear(dim, groups * self.score_size, bias=config.bias)
+        self.key = nn.Linear(dim, self.key_heads * self.score_size, bias=config.bias)
         self.value = nn.Linear(dim, self.kv_heads * self.value_size, bias=config.bias)
         merged = heads * self.value_size
         if not output and merged != dim:

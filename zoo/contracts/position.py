@@ -41,6 +41,8 @@ class Position(Part, nn.Module, ABC):
     """Whether ``bias`` reads the queries or keys."""
     bounded: bool = False
     """Whether positions must stay below ``length``."""
+    by_head: bool = False
+    """Whether ``rotate`` turns each head by angles of its own, so that heads of queries can't share a key."""
     relative: ClassVar[bool] = False
     """Whether distances alone matter: a shift of all positions, queries' and keys' alike, changes no attention."""
     mixes: ClassVar[bool] = False

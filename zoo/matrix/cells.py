@@ -14,6 +14,7 @@ from zoo.matrix.jobs import STEPS, Bench, Job
 from zoo.matrix.results import Cell, Outcome
 from zoo.recipe import Recipe
 from zoo.registry import Registry
+from zoo.testing.attention_case import AttentionSubject
 from zoo.testing.model import MODEL_CHECKS
 from zoo.testing.recipe import RecipeSubject
 from zoo.testing.suite import run_check
@@ -34,6 +35,7 @@ class Laboratory:
         self.registry, self.cache = registry, cache
         self.jobs = {job.name: job for job in jobs}
         self._benches: dict[str, Bench] = {}
+        self._most_heads: dict[str, int] = {}
 
     def bench(self, job: Job) -> Bench:
         """The job's data, read when it is first asked for; jobs of one task share it."""
@@ -63,7 +65,7 @@ class Laboratory:
         Raises:
             UserError: why it can be nowhere, or doesn't go with the position scheme.
         """
-        parts: dict[str, Any] = {"attention": attention, "position": position}
+        parts: dict[str, Any] = {"attention": attention, "position": position, "heads": self._heads(job, attention)}
         slots = self.registry.find("architecture", job.architecture).load().slots
         offers = self.registry.find("attention", attention).load().offers
         sides = {name for name, slot in slots.items() if slot.like == "attention"}
@@ -76,6 +78,13 @@ class Laboratory:
         recipe = job.recipe(self.registry, parts)
         check_parts(recipe)
         return recipe, f"as {', '.join(sorted(taken))}" if barred else ""
+
+    def _heads(self, job: Job, attention: str) -> int:
+        """The job's number of heads, or the fewer that an attention takes."""
+        if attention not in self._most_heads:
+            examined = AttentionSubject(self.registry.find("attention", attention).load())
+            self._most_heads[attention] = examined.parent["heads"]
+        return min(job.values["architecture"]["heads"], self._most_heads[attention])
 
     def _probe(self, subject: RecipeSubject, bench: Bench) -> str:
         """What is wrong with it, or nothing."""

@@ -69,7 +69,7 @@ def complete(known: Matrix, axes: Axes, registry: Registry, cache: Path, *, work
     known = known.without_changed(axes.sources())
     environment = registry.environment()
     cells = axes.cells()
-    new = [cell for cell in cells if cell not in known.cells]
+    new = [cell for cell in cells if known.of(cell).status in ("unknown", "failed")]  # perhaps mended elsewhere
     with concurrent.futures.ProcessPoolExecutor(
         workers,
         multiprocessing.get_context("spawn"),  # torch's threads don't survive a fork

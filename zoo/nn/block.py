@@ -189,7 +189,8 @@ def shared_schemes(
     """One position scheme for each factory, made for the heads of the layers whose turn it is.
 
     Raises:
-        ValueError: these layers compare heads of different number or size.
+        ValueError: these layers compare heads of different number or size, or share keys that each head would turn
+            in its own way.
     """
     schemes = []
     for index, factory in enumerate(factories[: len(blocks)]):
@@ -198,7 +199,14 @@ def shared_schemes(
         if len(shapes) > 1:
             raise ValueError(f"layers that share a position scheme differ in (heads, head size): {sorted(shapes)}")
         heads, size = shapes.pop()
-        schemes.append(factory(dim=dim, heads=heads, size=size, length=length, causal=causal, grid=grid))
+        scheme = factory(dim=dim, heads=heads, size=size, length=length, causal=causal, grid=grid)
+        for user in users:
+            if scheme.by_head and user.key_heads != heads:
+                raise ValueError(
+                    f"{type(scheme).__name__} turns each head by angles of its own, and {type(user).__name__} has "
+                    f"{heads} heads of queries that share {user.key_heads} of keys; choose another of the two"
+                )
+        schemes.append(scheme)
     return schemes
 
 

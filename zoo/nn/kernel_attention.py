@@ -138,11 +138,12 @@ def _past(
         kept = k.masked_fill(_outside(number_BLC, last_BL), 0.0)  # keys that the state behind remembers
     added_BL = (kept.mT @ v).unflatten(0, (batch, count))
     states = []
-    for index in range(count):
+    # unbind, not indexing: the gradient of an index is a tensor as large as all chunks
+    for index, added in enumerate(added_BL.unbind(1)):
         states.append(state)
         if goes_on_BL is not None:
             state = state * goes_on_BL[:, index, None, None, None]
-        state = state + added_BL[:, index]
+        state = state + added
     inside = grouped_product(grouped_product(q, k.mT).masked_fill(~allowed, 0.0), v)
     sums = inside + grouped_product(opened, torch.stack(states, 1).flatten(0, 1))
     return sums.unflatten(0, (batch, count)).transpose(1, 2).flatten(2, 3)[:, :, :tokens], state

@@ -25,7 +25,8 @@ class Wrapped(Position):
     def wrap(self, *schemes: Position) -> None:
         """Take in the schemes, made of one factory."""
         self.schemes = nn.ModuleList(schemes)
-        self.content, self.bounded = schemes[0].content, schemes[0].bounded
+        first = schemes[0]
+        self.content, self.bounded, self.by_head = first.content, first.bounded, first.by_head
 
     def acts(self, method: Literal["embed", "rotate", "bias"]) -> bool:
         """Whether the schemes do anything there."""

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from zoo.contracts.architecture import Architecture
+from zoo.contracts.attention import Attention
 from zoo.contracts.head import TokenHead
 from zoo.contracts.values.cache import Cache
 from zoo.contracts.values.mask import Mask
@@ -69,7 +70,7 @@ def _no_look_ahead(case: ModelCase) -> None:
         moved_BTV = case.run(model, moved, Mask(causal=True))
         agree(moved_BTV[:, :s], base_BTV[:, :s], f"scores before {s}, token {s} replaced")
         differ(moved_BTV[:, s:], base_BTV[:, s:], f"replacing token {s} changes no score at all")
-        if s == 0 and tokens > 1:
+        if s == 0 and tokens > 1 and all(part.mixes for part in model.modules() if isinstance(part, Attention)):
             differ(moved_BTV[:, -1], base_BTV[:, -1], "the last score doesn't depend on the first token")
 
 

@@ -73,7 +73,7 @@ class Latent(Attention):
         self.size = dim // heads if config.size is None else config.size
         self.value_size = self.size if config.value_size is None else config.value_size
         self.rank = 4 * self.size if config.rank is None else config.rank
-        self.score_size = max(1, self.size // 2) if config.rotated is None else config.rotated
+        self.score_size, self.key_heads = max(1, self.size // 2) if config.rotated is None else config.rotated, 1
         for name in ("rank", "query_rank", "rotated", "size", "value_size"):
             if getattr(config, name) is not None and getattr(config, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(config, name)}")

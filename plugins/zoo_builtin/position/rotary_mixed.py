@@ -28,6 +28,7 @@ class RotaryMixed(Position):
     """Rotation in learned directions."""
 
     axes = 2
+    by_head = True
     relative = True
 
     @dataclasses.dataclass(kw_only=True)
