@@ -1,4 +1,5 @@
-"""Write the pages that are made from the code: components, hooks, commands, and the article's coverage.
+"""Write the pages that are made from the code: components, hooks, commands, the matrix, the kit,
+and the article's coverage.
 
 python docs/generate.py           write docs/*.md and the table in README.md
 python docs/generate.py --check   exit 1 and name the pages that are stale
@@ -16,6 +17,8 @@ from typing import Any
 
 import article_coverage
 import click
+import kit_page
+import matrix_page
 
 from zoo.cli.program import COMMANDS, commands
 from zoo.component import KINDS, Component
@@ -157,6 +160,8 @@ def pages() -> dict[Path, Callable[[], str]]:
         ROOT / "docs" / "components.md": lambda: components_page(registry),
         ROOT / "docs" / "hooks.md": hooks_page,
         ROOT / "docs" / "commands.md": commands_page,
+        ROOT / "docs" / "matrix.md": lambda: matrix_page.page(registry, NOTICE),
+        ROOT / "docs" / "kit.md": lambda: kit_page.page(ROOT, NOTICE),
         ROOT / "docs" / "article.md": lambda: article_coverage.page(ROOT, NOTICE),
         ROOT / "docs" / "plugins.md": lambda: renewed(
             ROOT / "docs" / "plugins.md",

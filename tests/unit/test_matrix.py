@@ -17,7 +17,8 @@ from zoo.errors import UserError
 from zoo.matrix.cells import Laboratory
 from zoo.matrix.covering import covering, pairs_of
 from zoo.matrix.jobs import all_jobs
-from zoo.matrix.results import UNKNOWN, Cell, Matrix, Outcome, read
+from zoo.matrix.results import UNKNOWN, Cell, Matrix, Outcome, read, shipped
+from zoo.matrix.run import Axes
 from zoo.registry import Registry
 
 LOOKS_AHEAD = textwrap.dedent(
@@ -174,3 +175,57 @@ def test_mistakes_are_messages(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["matrix", "--workers", "2"]) == 2
     assert main(["matrix", "--run", str(tmp_path / "no" / "matrix.json")]) == 2
     assert not list(tmp_path.iterdir())
+
+
+# What is shipped
+
+
+@pytest.fixture(scope="module")
+def own() -> Registry:
+    registry = Registry.discover(environment={})
+    registry.load_plugins()
+    return registry
+
+
+def builtin_cells(registry: Registry) -> list[Cell]:
+    axes = Axes(registry)
+    outside = {
+        part.name for parts in axes.components.values() for part in parts if not part.module.startswith("zoo_builtin.")
+    }
+    return [cell for cell in axes.cells() if not outside & {*cell[:2], *cell.job.split("/")}]
+
+
+def test_the_shipped_matrix_knows_every_combination_of_built_in_parts(own: Registry) -> None:
+    still_true = shipped(own).without_changed(Axes(own).sources())
+    totals = still_true.totals(builtin_cells(own))
+    assert set(totals) == {"tested", "unsupported"}, "run: zoo matrix --run plugins/zoo_builtin/matrix.json"
+
+
+def test_trained_rows_cover_every_pair_of_built_in_parts(own: Registry) -> None:
+    matrix, axes = shipped(own), Axes(own)
+    assert {outcome.status for outcome in matrix.rows.values()} <= {"tested", "unsupported"}
+    placed = {pair for row in matrix.rows for pair in pairs_of(row)}
+    for index, kind in enumerate(matrix.factors):
+        names = [job.name for job in axes.jobs if job.refusal is None] if kind == "job" else axes.names(kind)
+        for name in set(names):
+            mine = {pair[2:] for pair in placed if pair[:2] == (index, name)} | {
+                pair[:2] for pair in placed if pair[2:] == (index, name)
+            }
+            assert {factor for factor, _ in mine} == set(range(6)) - {index}, (kind, name)
+
+
+@pytest.mark.slow
+def test_a_sample_of_the_shipped_matrix_comes_out_again(own: Registry, tmp_path: Path) -> None:
+    matrix, laboratory = shipped(own), Laboratory(own, all_jobs(own), tmp_path)
+    for cell in random.Random(0).sample(builtin_cells(own), 40):
+        assert laboratory.cell(cell) == matrix.of(cell), cell
+
+
+def test_the_command_shows_counts_and_reasons(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["matrix"]) == 0
+    assert "multi_head" in capsys.readouterr().out
+    assert main(["matrix", "rotary"]) == 0
+    assert "offers" in capsys.readouterr().out
+    assert main(["matrix", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["totals"].keys() == {"tested", "unsupported"}
