@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from zoo.component import did_you_mean
 from zoo.errors import UserError
@@ -102,12 +102,12 @@ def _share(block: Block, node: Node | None) -> float:
     return share
 
 
-def _is_positive(value: object) -> bool:
+def _is_positive(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 def _tune(block: Block) -> dict[str, Sequence[Node]]:
-    grid = {}
+    grid: dict[str, Sequence[Node]] = {}
     for key, node in items(block.written["tune"]):
         if block.is_list(key, node, "tune"):
             assert isinstance(node.value, list)
@@ -121,22 +121,26 @@ def _tune(block: Block) -> dict[str, Sequence[Node]]:
 def _seconds(block: Block) -> float | None:
     node = block.written["budget"]
     said = {key: value.value for key, value in items(node)}
-    if said.keys() != {"seconds"} or not _is_positive(said["seconds"]):
+    seconds = said.pop("seconds", None)
+    if said or not _is_positive(seconds):
         block.refuse(node, ("budget",), "takes seconds, a number above 0", "write budget: {seconds: 60}")
         return None
-    return float(said["seconds"])
+    return float(seconds)
 
 
 def _equivalence(block: Block, tasks: Mapping[str, object]) -> dict[str, float]:
     node = block.written["equivalence"]
     by_task = dict(items(node)) if isinstance(node.value, dict) else dict.fromkeys(tasks, node)
+    margins = {}
     for task, margin in by_task.items():
         if task not in tasks:
             near = did_you_mean(task, tasks)
             block.refuse(margin, ("equivalence", task), f"is no task{near}", f"choose one of {', '.join(tasks)}")
-        elif not _is_positive(margin.value):
+        elif _is_positive(margin.value):
+            margins[task] = float(margin.value)
+        else:
             block.refuse(margin, ("equivalence",), f"is {margin.value}", "write a margin above 0, in the metric's unit")
-    return {task: float(margin.value) for task, margin in by_task.items() if _is_positive(margin.value)}
+    return margins
 
 
 def _executor(block: Block, registry: Registry) -> dict[str, Any]:

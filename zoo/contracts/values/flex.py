@@ -41,9 +41,11 @@ def flex_kernel(plain: bool) -> Callable[..., Any]:
     """torch's FlexAttention, compiled unless it shall run as it is written."""
     from torch.nn.attention.flex_attention import flex_attention
 
+    kernel: Callable[..., Any] = flex_attention
+
     def unfused(*tensors: Tensor, **options: Any) -> Any:
         with warnings.catch_warnings():  # that it isn't compiled is what was asked for
             warnings.filterwarnings("ignore", "flex_attention called without torch.compile")
-            return flex_attention(*tensors, **options)
+            return kernel(*tensors, **options)
 
-    return unfused if plain else torch.compile(flex_attention)
+    return unfused if plain else torch.compile(kernel)
