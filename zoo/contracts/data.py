@@ -105,6 +105,31 @@ class Data(Part, ABC):
         del split
         return None
 
+    def slices(self) -> Sequence[str]:
+        """Names of kinds of samples that are measured apart too, the same for every part; after ``prepare``.
+
+        ``pairs_8``: what is told apart, and the largest number that belongs to the slice. A batch then has ``slices``
+        (B, len) bool, which of them each sample is in; an empty row is in none.
+        """
+        return ()
+
+    def chance(self, split: Split) -> float | None:
+        """Accuracy of the best guess that knows where a target stands and not what the input says; after ``prepare``.
+
+        ``None`` where nobody has worked it out. Where it isn't, a batch has ``chance`` (B,) int64, that of each sample
+        in billionths: whole numbers, whose sums are exact.
+        """
+        del split
+        return None
+
+    def oracle(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor | None:
+        """(B, T) int64, right wherever there is a target, worked out from ``ids`` and ``valid`` without a model.
+
+        ``None`` where nobody knows the answers. It is right as well where ``ids`` are those of ``blanked``.
+        """
+        del batch
+        return None
+
     def state(self) -> Mapping[str, Any]:
         """What it takes to show a model other inputs as it has seen these, as plain JSON values; after ``prepare``.
 

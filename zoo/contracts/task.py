@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from torch import Tensor
@@ -38,6 +38,10 @@ class Task(Part, ABC):
 
     def __init__(self, config: Any, *, data: Data) -> None:
         self.config, self.data = config, data
+
+    def measured(self) -> Sequence[str]:
+        """Every name that ``summary`` can give: ``metrics``, and behind these what the data adds, its slices."""
+        return tuple(self.metrics)
 
     def describe(self) -> Description:
         """Sizes that the model needs for this task: the data's own, if it asks for no more."""

@@ -139,7 +139,8 @@ def _check_equal(got: dict[str, Tensor], want: dict[str, Tensor], what: str) -> 
 
 def _unpadded(batch: dict[str, Tensor], row: int) -> dict[str, Tensor]:
     """A row of a batch without the padding that ``valid`` and ``source_valid`` show."""
-    masks = {name: batch[_mask_of(name)][row] for name in batch if _mask_of(name) in batch and batch[name].ndim > 1}
+    over_tokens = [name for name in batch if batch[name].ndim > 1 and name != "slices" and _mask_of(name) in batch]
+    masks = {name: batch[_mask_of(name)][row] for name in over_tokens}
     return {name: tensor[row][masks[name]] if name in masks else tensor[row] for name, tensor in batch.items()}
 
 

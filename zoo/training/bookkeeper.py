@@ -163,7 +163,7 @@ class Bookkeeper(lightning.Callback):
         self.begun = True
         folder.begin(self.job)
         self.run_log.begin(folder.log)
-        self._file = MetricsFile(folder.metrics, columns(self.job.task.metrics), before=trainer.global_step)
+        self._file = MetricsFile(folder.metrics, columns(self.job.task.measured()), before=trainer.global_step)
         trainer.loggers = make_loggers(self.job.recipe, folder.path)
         if not self.has_validation:
             logger.info("no validation: the validation part is empty")
@@ -218,9 +218,11 @@ class Bookkeeper(lightning.Callback):
         return best is None or (value < best if self.better == "lower" else value > best)
 
     def _say(self, step: int) -> None:
-        row = self.state.row
+        row, slices = self.state.row, tuple(f"_{name}" for name in self.job.data.slices())
         shown = "  ".join(
-            f"{name} {value:.4f}" for name, value in row.items() if name == "train_loss" or name[:4] == "val_"
+            f"{name} {value:.4f}"
+            for name, value in row.items()
+            if name == "train_loss" or (name[:4] == "val_" and not name.endswith(slices))
         )
         text = f"step {step:,}/{self.steps:,}  {shown}  {duration(row['wall_s'])}"
         logger.info(text)
