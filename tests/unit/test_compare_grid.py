@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from zoo.comparison.cells import Cell, address, outcome
-from zoo.comparison.grid import make_grid
+from zoo.comparison.cells import Cell, address, fingerprint, outcome
+from zoo.comparison.grid import Grid, make_grid
 from zoo.errors import UserError
 from zoo.recipe import Recipe, load_comparison, load_recipe
 
@@ -55,16 +55,27 @@ def small(*overrides: str) -> Recipe:
 # Addresses
 
 
+def hashed(recipe: Recipe) -> str:
+    return address(fingerprint(recipe, data="", threads=1), recipe.seed)
+
+
 def test_an_address_is_of_what_is_computed(here: Path) -> None:
-    assert address(small()) == address(small()) == address(small("data.batch_size=4", "logger=[tensorboard]"))
+    assert hashed(small()) == hashed(small()) == hashed(small("data.batch_size=4", "logger=[tensorboard]"))
     others = [small("seed=1"), small("optimizer.lr=0.5"), small("architecture.position=none"), small("data.length=8")]
-    assert len({address(recipe) for recipe in [small(), *others]}) == 5
-    assert len(address(small())) == 16 and int(address(small()), 16) >= 0
+    assert len({hashed(recipe) for recipe in [small(), *others]}) == 5
+    assert len(hashed(small())) == 16 and int(hashed(small()), 16) >= 0
+
+
+def test_an_address_changes_with_the_data_and_the_threads() -> None:
+    recipe = Recipe.from_dict({"task": "causal_lm"}, fragment=True)
+    prints = [fingerprint(recipe, "a", 1), fingerprint(recipe, "b", 1), fingerprint(recipe, "a", 2)]
+    assert len(set(prints)) == 3 and fingerprint(recipe.with_seed(5), "a", 1) == prints[0]
+    assert address(prints[0], 1) != address(prints[0], 2)
 
 
 def test_an_address_changes_with_the_source_of_a_plugin_and_not_with_its_place(here: Path) -> None:
     def own(file: str) -> str:
-        return address(load_recipe("small.yaml", ["architecture.attention=own"], plugins=[file]))
+        return hashed(load_recipe("small.yaml", ["architecture.attention=own"], plugins=[file]))
 
     before = own("own.py")
     Path("there").mkdir()
@@ -79,7 +90,7 @@ def test_an_address_hides_and_follows_the_environment(here: Path, monkeypatch: p
     for name in ("one.txt", "two.txt"):
         os.link("text.txt", name)
         monkeypatch.setenv("TEXT_FILE", name)
-        found.add(address(small("data.files=['${oc.env:TEXT_FILE}']")))
+        found.add(hashed(small("data.files=['${oc.env:TEXT_FILE}']")))
     assert len(found) == 2
 
 
@@ -167,3 +178,52 @@ def test_an_outcome_says_its_status_once() -> None:
     assert outcome("diverged", "diverged at step 3: loss is nan") == "diverged at step 3: loss is nan"
     assert outcome("failed", "out of memory") == "failed: out of memory"
     assert outcome("completed", None) == "completed"
+
+
+# What a comparison settles
+
+
+def grid(block: str) -> Grid:
+    Path("both.yaml").write_text(f"base: small.yaml\ncompare: {block}\n")
+    return Grid(load_comparison("both.yaml"))
+
+
+def test_matched_variants_have_as_many_parameters(here: Path) -> None:
+    made = grid("{variants: {plain: {}, wide: {architecture.dim: 24}}, match: {parameters: plain, tolerance: 2%}}")
+    plain, wide = (made.attempts[variant, "both"] for variant in ("plain", "wide"))
+    assert plain.matched is not None and plain.matched.overrides == {} and plain.matched.residual == 0
+    assert wide.matched is not None and wide.matched.overrides and abs(wide.matched.residual) <= 0.02
+    (cell, *_) = [cell for cell in made.reported() if cell.variant == "wide"]
+    assert cell.recipe is not None and wide.matched.value == plain.matched.reached
+    for path, value in wide.matched.overrides.items():
+        section, _, key = path.rpartition(".")
+        assert getattr(cell.recipe.config(section), key) == value
+
+
+def test_what_cannot_be_matched_is_a_mistake_of_a_variant(here: Path) -> None:
+    with pytest.raises(UserError, match="plain on both: parameters can't be brought within"):
+        grid("{variants: {plain: {}, wide: {architecture.dim: 24}}, match: {parameters: 3}}")
+
+
+def test_tuning_tries_the_same_points_with_a_seed_that_is_not_reported(here: Path) -> None:
+    block = "{variants: {plain: {}, deep: {architecture.layers: 2}}, seeds: [4, 7], tune: {optimizer.lr: [0.1, 0.2]}}"
+    made = grid(block)
+    tried = [(cell.variant, dict(cell.point), cell.seed, cell.phase) for cell in made.tuning()]
+    assert tried == [
+        (variant, {"optimizer.lr": rate}, 8, "tune") for rate in (0.1, 0.2) for variant in ("plain", "deep")
+    ]
+    assert len({cell.address for cell in made.tuning()}) == 4
+    chosen = made.reported({("plain", "both"): {"optimizer.lr": 0.2}, ("deep", "both"): {"optimizer.lr": 0.1}})
+    rates = [(cell.variant, cell.seed, cell.recipe.config("optimizer").lr) for cell in chosen if cell.recipe]
+    assert rates == [("plain", 4, 0.2), ("plain", 7, 0.2), ("deep", 4, 0.1), ("deep", 7, 0.1)]
+
+
+def test_what_is_settled_is_in_every_cell_and_changes_its_address(here: Path) -> None:
+    made = grid("{variants: {plain: {}, deep: {architecture.layers: 2}}, threads: 2}")
+    before = made.reported()
+    made.settle(("deep", "both"), {"trainer.max_steps": 3})
+    after = made.reported()
+    steps = {cell.variant: cell.recipe.trainer["max_steps"] for cell in after if cell.recipe}
+    assert steps == {"plain": 4, "deep": 3} and {cell.threads for cell in after} == {2}
+    same = [old.address == new.address for old, new in zip(before, after, strict=True)]
+    assert same == [True] * 3 + [False] * 3
