@@ -69,16 +69,17 @@ def activation_bytes(model: Architecture, inputs: Tensor, context: Mapping[str, 
 
 def cache_bytes(model: Architecture, length: int) -> int:
     """Bytes by which the cache of one sequence grows with the token after ``length``."""
+    return held_bytes(model, length + 1, length) - held_bytes(model, length, length)
 
-    def held(tokens: int) -> int:
-        cache = Cache()
-        context = {name: value.to("meta") for name, value in model.context(1, length).items()}
-        model(model.embedding.example(1, tokens).to("meta"), cache=cache, **context)
-        return cache.bytes()
 
+def held_bytes(model: Architecture, tokens: int, source: int) -> int:
+    """Bytes of the cache of one sequence of so many tokens; in an encoder-decoder also of a source."""
+    cache = Cache()
+    context = {name: value.to("meta") for name, value in model.context(1, source).items()}
     model.eval()
     with torch.no_grad():
-        return held(length + 1) - held(length)
+        model(model.embedding.example(1, tokens).to("meta"), cache=cache, **context)
+    return cache.bytes()
 
 
 class _FlashAttention(TorchFunctionMode):

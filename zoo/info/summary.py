@@ -67,11 +67,11 @@ def information(recipe: Recipe, description: Description | None = None) -> Infor
     Raises:
         UserError: parts that don't fit each other, or an unknown length.
     """
-    model = build_model(recipe, description, device="meta").to(_dtype(recipe))
-    tokens = _length(recipe, model, description)
+    model = build_model(recipe, description, device="meta").to(parameter_dtype(recipe))
+    tokens = sequence_length(recipe, model, description)
     rows = _rows(recipe)
     found = parts(model, {component.load(): component.name for component in recipe.components()})
-    macs, unknown = _multiply_adds(model.eval(), tokens)
+    macs, unknown = multiply_adds(model.eval(), tokens)
     memory = {
         "weights": parameter_bytes(model),
         "gradients": parameter_bytes(model, trainable=True),
@@ -103,11 +103,12 @@ def _idle(model: Architecture) -> int:
     return sum(module.idle_parameters() for module in model.modules() if isinstance(module, FeedForward))
 
 
-def _dtype(recipe: Recipe) -> torch.dtype:
+def parameter_dtype(recipe: Recipe) -> torch.dtype:
+    """In what a recipe's parameters are kept."""
     return _DTYPES.get(str(recipe.trainer.get("precision")), torch.float32)
 
 
-def _length(recipe: Recipe, model: Architecture, description: Description | None) -> int:
+def sequence_length(recipe: Recipe, model: Architecture, description: Description | None) -> int:
     """Tokens of a sequence: the embedding's own, the data's, else the longest that the architecture is made for."""
     length = (
         model.embedding.length or (description and description.max_length) or getattr(model.config, "max_length", None)
@@ -139,7 +140,7 @@ def _inputs(model: Architecture, rows: int, tokens: int) -> tuple[Tensor, dict[s
     return inputs.repeat(rows, *[1] * (inputs.ndim - 1)), context
 
 
-def _multiply_adds(model: Architecture, tokens: int) -> tuple[dict[str, int | float | None], list[str]]:
+def multiply_adds(model: Architecture, tokens: int) -> tuple[dict[str, int | float | None], list[str]]:
     """Multiply-adds by what they are counted for, and the operations that have no formula."""
     inputs, context = _inputs(model, 1, tokens)
     whole = count_products(lambda: model.head(model(inputs, **context).hidden))
