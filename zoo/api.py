@@ -92,7 +92,12 @@ def compare(
     """
     from zoo.comparison.compare import compare_variants, plan
     from zoo.recipe import load_comparison
+    from zoo.report.write import write_report
 
     comparison = load_comparison(source, overrides, plugins=plugins)
     folder = None if run is None else Path(run)
-    return plan(comparison, folder) if dry_run else compare_variants(comparison, folder)
+    if dry_run:
+        return plan(comparison, folder)
+    found = compare_variants(comparison, folder)
+    write_report(Path(found["folder"]), comparison.registry)
+    return found

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import torch
 
 from zoo.component import did_you_mean
 from zoo.contracts.architecture import Architecture
 from zoo.contracts.data import Data, Description
+from zoo.contracts.executor import Executor
 from zoo.contracts.optimizer import Optimizer
 from zoo.contracts.schedule import Schedule
 from zoo.contracts.task import Task
 from zoo.contracts.weights import Weights, below
 from zoo.errors import UserError
 from zoo.initialization import NotFilledError
+from zoo.recipe.typed import Misfit, advice, fit
 
 if TYPE_CHECKING:
     from zoo.component import Component
     from zoo.config import Slot
     from zoo.recipe import Recipe
+    from zoo.registry import Registry
 
 SIZES = tuple(field.name for field in dataclasses.fields(Description))
 """Fields of an architecture's Config that may be null in a recipe: the data fills them in."""
@@ -63,6 +66,36 @@ def build_schedule(recipe: Recipe) -> Schedule:
     """The schedule of a recipe over its ``trainer.max_steps``."""
     with blaming(recipe, "schedule"):
         return _make(recipe, "schedule", steps=recipe.trainer["max_steps"])
+
+
+def build_executor(settings: Mapping[str, Any], registry: Registry) -> Executor:
+    """The executor of a comparison.
+
+    Args:
+        settings: its ``name`` and its knobs.
+        registry: where it is found.
+
+    Raises:
+        UserError: there is none of that name, it has no such knob, a value that doesn't fit, a package that it lacks.
+    """
+    knobs = {key: value for key, value in settings.items() if key != "name"}
+    component = registry.find("executor", settings["name"], where="compare.executor")
+    config = component.load().Config
+    hints = get_type_hints(config)
+    for key, value in knobs.items():
+        where = f"compare.executor.{key}"
+        if key not in hints:
+            what = f"executor {component.name} has no knob {key}{did_you_mean(key, hints)}"
+            raise UserError(what, where=where, fix=f"choose one of {', '.join(hints)}")
+        try:
+            knobs[key] = fit(value, hints[key])
+        except Misfit as misfit:
+            raise UserError(f"{key} {misfit}", where=where, fix=advice(misfit, str(value))) from misfit
+    try:
+        executor: Executor = component.load()(config(**knobs))
+    except ValueError as error:
+        raise UserError(str(error), where="compare.executor", fix="change the value") from error
+    return executor
 
 
 def build_weights(recipe: Recipe) -> Weights | None:

@@ -1,4 +1,4 @@
-"""A small comparison for real: processes that train, one that is interrupted and goes on, some that end badly."""
+"""A small comparison for real: workers that train, some interrupted or killed, some cells that end badly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 
 from small_runs import HERE, RECIPE
 from zoo.cli import main
+from zoo.training.evaluate import evaluate
 from zoo.training.run import load_run
 
 pytestmark = pytest.mark.slow
@@ -67,6 +68,34 @@ def times(folder: Path) -> dict[Path, int]:
     return {file: file.stat().st_mtime_ns for file in (folder / "cells").rglob("*")}
 
 
+def begun(folder: Path, rows: int = 2) -> bool:
+    """Whether some run has logged a few steps."""
+    return any(len(file.read_text().splitlines()) > rows for file in folder.glob("cells/*/metrics.csv"))
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    """The command in a process of its own."""
+    command = [sys.executable, "-m", "zoo", "compare", *arguments]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+
+
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 300
+    while not condition():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process has started, and those that they have."""
+    found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [*found, *(below for child in found for below in children(child))]
+
+
+def sorted_rows(folder: Path) -> list[str]:
+    return sorted((folder / "results.csv").read_text().splitlines())
+
+
 def test_cells_are_ordinary_runs_whose_differences_are_paired(whole: dict[str, Any]) -> None:
     losses = {}
     for cell in whole["cells"]:
@@ -92,21 +121,106 @@ def test_what_is_finished_is_not_touched_again(here: Path, whole: dict[str, Any]
     assert times(here / "whole") == before
 
 
-def test_an_interrupted_comparison_goes_on_and_ends_the_same(here: Path, whole: dict[str, Any]) -> None:
-    command = [sys.executable, "-m", "zoo", "compare", "both.yaml", "--run", "cut"]
-    process = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 300
-    while not any(len(file.read_text().splitlines()) > 2 for file in here.glob("cut/cells/*/metrics.csv")):
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_comparison_goes_on_and_ends_the_same(here: Path, whole: dict[str, Any], number: int) -> None:
+    folder = here / f"cut-{number}"
+    process = start("both.yaml", "--run", folder.name)
+    wait_until(lambda: begun(folder), process)
+    process.send_signal(number)
     _, error = process.communicate(timeout=300)
-    assert process.returncode == 130, error
-    assert "to go on, give the same command and --run cut" in error
-    rows = (here / "cut" / "results.csv").read_text().splitlines()[1:]
-    assert len(rows) == 4 and any(row.split(",")[3] == "planned" for row in rows)
-    assert main(["compare", "both.yaml", "--run", "cut"]) == 0
-    assert (here / "cut" / "results.csv").read_bytes() == (here / "whole" / "results.csv").read_bytes()
+    assert process.returncode == 128 + number, error
+    assert f"to go on, give the same command and --run {folder.name}" in error
+    rows = (folder / "results.csv").read_text()
+    assert len(rows.splitlines()) == 5 and "interrupted" in rows and "planned" in rows
+    assert not [*folder.glob("claims/*")]
+    assert main(["compare", "both.yaml", "--run", folder.name]) == 0
+    assert (folder / "results.csv").read_bytes() == (here / "whole" / "results.csv").read_bytes()
+
+
+@pytest.mark.parametrize("whom", ["compare", "worker", "cell", "all"])
+def test_whoever_is_killed_the_results_are_the_same(here: Path, whole: dict[str, Any], whom: str) -> None:
+    """``kill -9`` of the command leaves no worker behind; that of a worker, nothing to do for anybody."""
+    folder = here / f"killed-{whom}"
+    process = start("both.yaml", "--run", folder.name)
+    wait_until(lambda: begun(folder), process)
+    worker, *cells = children(process.pid)
+    victims = {"compare": [process.pid], "worker": [worker], "cell": cells, "all": [process.pid, worker, *cells]}
+    for victim in victims[whom]:
+        os.kill(victim, signal.SIGKILL)
+    if whom in ("compare", "all"):
+        process.communicate(timeout=300)
+        assert process.returncode == -signal.SIGKILL
+    else:
+        _, error = process.communicate(timeout=300)
+        assert process.returncode == (0 if whom == "worker" else 1), error
+        assert ("killed by signal 9" in error) == (whom == "cell")
+    assert main(["compare", "both.yaml", "--run", folder.name]) == 0
+    assert (folder / "results.csv").read_bytes() == (here / "whole" / "results.csv").read_bytes()
+    assert not [pid for pid in (worker, *cells) if Path(f"/proc/{pid}").exists() and state(pid) != "Z"]
+
+
+def state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+
+
+def test_neither_order_nor_company_nor_the_number_of_workers_changes_a_digit(here: Path, whole: dict[str, Any]) -> None:
+    """[A, B] = [B, A] = A alone with somebody else; 1 worker = 2 workers."""
+    swapped = BOTH.replace("    plain: {}\n", "").replace("  seeds", "    plain: {}\n  seeds")
+    other = BOTH.replace("blind: {architecture.position: none}", "deep: {architecture.layers: 3}")
+    for name, text in (("swapped", swapped), ("other", other)):
+        (here / f"{name}.yaml").write_text(text.replace("  seeds", "  baseline: plain\n  seeds"))
+    assert main(["compare", "swapped.yaml", "--run", "swapped", "--workers", "2"]) == 0
+    assert [row.replace(",swapped,", ",both,") for row in sorted_rows(here / "swapped")] == sorted_rows(here / "whole")
+    assert main(["compare", "other.yaml", "--run", "other"]) == 0
+    plain = [row for row in sorted_rows(here / "whole") if row.startswith("plain,")]
+    company = [row.replace(",other,", ",both,") for row in sorted_rows(here / "other")]
+    assert len(plain) == 2 and plain == [row for row in company if row.startswith("plain,")]
+
+
+def test_two_commands_in_one_folder_share_the_work(here: Path, whole: dict[str, Any]) -> None:
+    processes = [start("both.yaml", "--run", "shared"), start("both.yaml", "--run", "shared")]
+    for process in processes:
+        _, error = process.communicate(timeout=300)
+        assert process.returncode == 0, error
+    assert (here / "shared" / "results.csv").read_bytes() == (here / "whole" / "results.csv").read_bytes()
+    lines = (here / "shared" / "index.jsonl").read_text().splitlines()
+    assert sorted(json.loads(line)["address"] for line in lines) == sorted(
+        Path(cell["run"]).name for cell in whole["cells"]
+    )
+
+
+def test_a_watcher_sees_what_another_process_runs(here: Path, whole: dict[str, Any]) -> None:
+    process = start("both.yaml", "--run", "watched")
+    wait_until(lambda: begun(here / "watched"), process)
+    watcher = start("--watch", "watched")
+    _, error = watcher.communicate(timeout=300)
+    assert watcher.returncode == 0 and "0 of 4 done, 1 running" in error, error
+    _, own = process.communicate(timeout=300)
+    assert process.returncode == 0, own
+    assert "4/4 blind / both / seed 8: completed: val_loss" in own
+
+
+def test_after_tuning_the_test_part_is_measured_as_zoo_eval_does(here: Path) -> None:
+    command = ["both.yaml", "trainer.max_steps=8", "compare.tune={optimizer.lr: [0.01, 0.001]}", "compare.seeds=[7]"]
+    assert main(["compare", *command, "--run", "tuned"]) == 0
+    cells = json.loads((here / "tuned" / "results.json").read_text())["cells"]
+    reported = [cell for cell in cells if cell["phase"] == "report"]
+    assert len(cells) == 6 and len(reported) == 2
+    for cell in reported:
+        measured = {name: value for name, value in cell["metrics"].items() if name.startswith("test_")}
+        assert measured and measured == evaluate(cell["run"], split="test")["metrics"]
+    assert not any(name.startswith("test_") for cell in cells if cell["phase"] == "tune" for name in cell["metrics"])
+
+
+def test_a_cell_for_two_devices_is_a_command_of_its_own(here: Path) -> None:
+    command = ["both.yaml", "trainer.max_steps=8", "trainer.devices=2", "trainer.strategy=ddp", "compare.seeds=[7]"]
+    assert main(["compare", *command, "--run", "ranks"]) == 0
+    assert main(["compare", *command[:2], "compare.seeds=[7]", "--run", "one"]) == 0
+    losses = [
+        [cell["metrics"]["val_loss"] for cell in json.loads((here / name / "results.json").read_text())["cells"]]
+        for name in ("ranks", "one")
+    ]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
 def test_whatever_becomes_of_a_cell_the_comparison_goes_on(here: Path) -> None:

@@ -6,16 +6,12 @@ import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from zoo.cli import options, output
-from zoo.errors import Interrupted
-
-if TYPE_CHECKING:
-    from zoo.comparison.cells import Cell
-    from zoo.training.metrics import Row
+from zoo.errors import Interrupted, UserError
 
 PIPE = 80
 """Columns of what goes into a file or pipe."""
@@ -26,10 +22,21 @@ PIPE = 80
 @options.overrides
 @click.option("--run", metavar="DIR", help="The folder; in that of an earlier comparison only what is missing is run.")
 @click.option("--dry-run", is_flag=True, help="Check every cell and list them; run none and write nothing.")
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Workers at a time.")
+@click.option("--executor", metavar="NAME", help="What starts the workers: local, slurm, or a plugin's.")
+@click.option("--watch", is_flag=True, help="Follow a grid that another process runs; RECIPE may be its folder.")
 @options.plugins
 @options.as_json
 def command(
-    source: str, overrides: tuple[str, ...], run: str | None, dry_run: bool, plugins: tuple[str, ...], as_json: bool
+    source: str,
+    overrides: tuple[str, ...],
+    run: str | None,
+    dry_run: bool,
+    workers: int | None,
+    executor: str | None,
+    watch: bool,
+    plugins: tuple[str, ...],
+    as_json: bool,
 ) -> int:
     """Compare variants on tasks over seeds.
 
@@ -40,18 +47,28 @@ def command(
 
     Exits 0 if every run ended, by divergence too; 1 if one failed; 2 if none was valid.
     """
+    if watch:
+        return _watch(source, run)
     from zoo.recipe import load_comparison
 
     comparison = load_comparison(source, overrides, plugins=plugins)
     folder = None if run is None else Path(run)
     with output.stdout_kept_for_json(as_json):
         from zoo.comparison.compare import compare_variants, plan
+        from zoo.comparison.live import LiveGrid
+        from zoo.report.write import write_report
 
         if dry_run:
             result = plan(comparison, folder)
         else:
-            with Live() as live:
-                result = compare_variants(comparison, folder, live)
+            with LiveGrid() as live:
+                try:
+                    result = compare_variants(comparison, folder, live, executor=executor, workers=workers)
+                except Interrupted:
+                    where = output.near(live.folder or "")
+                    click.echo(f"to go on, give the same command and --run {shlex.quote(where)}", err=True)
+                    raise
+            write_report(Path(result["folder"]), comparison.registry)
     if as_json:
         output.print_json(result)
     else:
@@ -59,63 +76,25 @@ def command(
     return 0 if dry_run else _code(result)
 
 
+def _watch(source: str, run: str | None) -> int:
+    """Show how the grid of a folder goes."""
+    from zoo.comparison.folder import CompareFolder
+
+    folder = CompareFolder(Path(source if run is None else run))
+    if not folder.comparison.is_file():
+        fix = "give the folder of a comparison: zoo compare --watch DIR, or RECIPE --run DIR"
+        raise UserError(f"{folder.path} holds no comparison", where="--watch", fix=fix)
+    from zoo.comparison.live import watch
+
+    watch(folder)
+    return 0
+
+
 def _code(result: Mapping[str, Any]) -> int:
     statuses = {cell["status"] for cell in result["cells"]}
     if statuses == {"invalid"}:
         return 2
     return 1 if statuses & {"failed", "interrupted"} else 0
-
-
-class Live:
-    """One line on standard error that follows the running cell, and one that stays for each that has ended."""
-
-    def __init__(self) -> None:
-        from rich.console import Console
-
-        self.status = Console(stderr=True, highlight=False).status("")
-        self.folder = self.place = ""
-
-    def __enter__(self) -> Live:
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self.status.stop()
-        if isinstance(error, Interrupted):
-            self._say(f"to go on, give the same command and --run {shlex.quote(self.folder)}")
-
-    def open(self, folder: Path, waiting: int, ended: int) -> None:
-        """Name the folder."""
-        self.folder = output.near(folder)
-        self._say(f"{self.folder}: {waiting} to run" + (f", {ended} there already" if ended else ""))
-
-    def begin(self, cell: Cell, number: int, total: int) -> None:
-        """Name the cell."""
-        self.place = f"{number}/{total} {cell.title}"
-        self._follow("starting")
-        self.status.start()
-
-    def step(self, cell: Cell, row: Row) -> None:
-        """Its step and loss."""
-        assert cell.recipe is not None
-        loss = f" loss {row['train_loss']:.4f}" if "train_loss" in row else ""
-        self._follow(f"step {row['step']:,.0f}/{cell.recipe.trainer['max_steps']:,}{loss}")
-
-    def end(self, cell: Cell) -> None:
-        """How it ended."""
-        self.status.stop()
-        from zoo.comparison.cells import outcome
-
-        measured = [f"{name} {value:.4f}" for name, value in cell.metrics.items() if name.startswith("val_")]
-        reason = cell.reason.partition("\n")[0] or next(iter(measured), "")
-        self._say(f"{self.place}: {outcome(cell.status, reason)}")
-
-    def _follow(self, text: str) -> None:
-        from rich.text import Text
-
-        self.status.update(Text(f"{self.place}: {text}", overflow="ellipsis", no_wrap=True))
-
-    def _say(self, text: str) -> None:
-        click.echo(text, err=True)
 
 
 def _print(result: Mapping[str, Any], dry_run: bool) -> None:
@@ -127,4 +106,4 @@ def _print(result: Mapping[str, Any], dry_run: bool) -> None:
     for part in plan_table(result) if dry_run else result_tables(result):
         console.print(part)
     if not dry_run:
-        click.echo(f"results: {output.near(result['folder'])}/results.csv")
+        click.echo(f"results: {output.near(result['folder'])}/report.html, results.csv, costs.csv")

@@ -5,15 +5,17 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from zoo.recipe import Recipe
 
 ADDRESS_DIGITS = 16
-LEFT_OUT = ("plugins", "logger")
-"""Keys of a recipe that no result depends on: where code lies (its hash counts) and who else is told."""
+LEFT_OUT = ("plugins", "logger", "seed")
+"""Keys of a recipe that its fingerprint leaves out: where code lies (its hash counts), who else is told, the seed."""
 
 Status = Literal["planned", "completed", "diverged", "failed", "interrupted", "invalid"]
+Phase = Literal["tune", "report"]
 
 
 @dataclasses.dataclass
@@ -22,26 +24,40 @@ class Cell:
 
     Attributes:
         variant, task, seed: its place in the grid.
-        recipe: what is run; ``None`` where the parts can't be put together.
+        base: its recipe but for the seed; ``None`` where the parts can't be put together.
         address: of its run; cells that would compute the same share one.
+        phase: whether it serves to choose a point of the tuning grid, or is reported.
+        point: the values of the tuning grid that it has, by key path.
+        threads: of torch.
         status: ``planned`` until it has been run or was found invalid.
         reason: in words, where the status needs one.
         result: what the run's result.json holds; empty without one.
+        costs: what its run took, by name; empty without one.
     """
 
     variant: str
     task: str
     seed: int
-    recipe: Recipe | None = None
+    base: Recipe | None = None
     address: str = ""
+    phase: Phase = "report"
+    point: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    threads: int = 1
     status: Status = "planned"
     reason: str = ""
     result: dict[str, Any] = dataclasses.field(default_factory=dict)
+    costs: dict[str, float | None] = dataclasses.field(default_factory=dict)
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """What is run, made when it is asked for: a grid may have a hundred thousand."""
+        return self.base and self.base.with_seed(self.seed)
 
     @property
     def title(self) -> str:
         """How people call it."""
-        return f"{self.variant} / {self.task} / seed {self.seed}"
+        said = "".join(f" / {key}={value}" for key, value in self.point.items())
+        return f"{self.variant} / {self.task} / seed {self.seed}{said}"
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -54,9 +70,19 @@ def outcome(status: str, reason: str | None) -> str:
     return f"{status}: {reason}" if reason and not reason.startswith(status) else reason or status
 
 
-def address(recipe: Recipe) -> str:
-    """A short hash of the resolved recipe, its seed included, and of the source of every component in it."""
+def fingerprint(recipe: Recipe, data: str, threads: int) -> str:
+    """A hash of all that a run depends on but the seed.
+
+    Args:
+        recipe: as resolved; the source of every component in it counts.
+        data: the fingerprint of the data.
+        threads: of torch, which sums in another order with another number.
+    """
     values = {key: value for key, value in recipe.tree.items() if key not in LEFT_OUT}
     sources = {key: record["sha256"] or record for key, record in recipe.lock()["components"].items()}
-    text = json.dumps([values, sources], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:ADDRESS_DIGITS]
+    return hashlib.sha256(json.dumps([values, sources, data, threads], sort_keys=True).encode()).hexdigest()
+
+
+def address(fingerprint: str, seed: int) -> str:
+    """A short hash of what a cell would compute."""
+    return hashlib.sha256(f"{fingerprint} {seed}".encode()).hexdigest()[:ADDRESS_DIGITS]
