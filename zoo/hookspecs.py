@@ -20,7 +20,7 @@ Listing never imports a plugin. Commands that build, train or compare do, so kee
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,4 +56,15 @@ def zoo_callbacks(recipe: Any) -> Sequence[Any]:  # type: ignore[empty-body]
 
     Called once per run, in every process of it. ``recipe`` is the composed recipe, to be read, not changed.
     From ``setup`` on, ``trainer.default_root_dir`` is the run folder, for files of their own.
+    """
+
+
+@hookspec
+def zoo_report_sections(document: Mapping[str, Any], folder: Path) -> Sequence[Any]:  # type: ignore[empty-body]
+    """Sections that join the report of a comparison, each a ``zoo.report.section.Section`` of plain values.
+
+    Called whenever a report is made, of a running comparison too. ``document`` is what its results.json holds, and
+    ``folder`` where that lies; both are to be read, not changed. ``zoo.report.runs.run_folder`` finds the run of a
+    cell. Texts are escaped, so none of them can be HTML. A hook that fails is named in the report, which is made
+    without it.
     """

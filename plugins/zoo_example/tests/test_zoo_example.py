@@ -11,8 +11,10 @@ from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor
 
 from zoo.contracts.values.mask import CAUSAL
+from zoo_example import zoo_report_sections
 from zoo_example.attention.gated import Gated
 from zoo_example.cycles import Triangular, WarmRestarts
+from zoo_example.norm_section import last_norm
 from zoo_example.weight_norms import WeightNorms
 
 
@@ -125,3 +127,32 @@ def test_a_resumed_run_has_each_step_once(tmp_path: Path) -> None:
     train(tmp_path, steps=6, resume_from=tmp_path / "three.ckpt")
     assert [row[0] for row in rows(tmp_path)[1:]] == ["2", "4", "6"]
     assert rows(tmp_path)[-1] == ["6", "weight", "320"]
+
+
+def cell(folder: Path, variant: str, address: str, norms: str = "", status: str = "completed") -> dict[str, object]:
+    """A cell of a comparison whose run recorded norms."""
+    run = folder / "cells" / address[:2] / address
+    run.mkdir(parents=True)
+    if norms:
+        (run / "weight_norms.csv").write_text(f"step,parameter,norm\n{norms}")
+    return {"variant": variant, "task": "text", "seed": 1, "status": status, "run": f"/elsewhere/cells/{address}"}
+
+
+def test_a_report_says_how_large_the_weights_have_become(tmp_path: Path) -> None:
+    cells = [
+        cell(tmp_path, "plain", "aa11", "2,weight,1.5\n4,weight,3\n4,bias,4\n"),
+        cell(tmp_path, "plain", "aa22", "4,weight,7\n"),
+        cell(tmp_path, "gated", "bb11", "4,weight,13\n"),
+        cell(tmp_path, "gated", "bb22", "4,weight,99\n", status="diverged"),
+        cell(tmp_path, "other", "cc11"),
+    ]
+    (section,) = zoo_report_sections({"cells": cells}, tmp_path)
+    (plot,) = section.parts
+    assert plot.table.rows == [("plain", "text", 6.0, 2), ("gated", "text", 13.0, 1)]
+    assert plot.text == "plain on text: 6; gated on text: 13"
+    assert [bar.get_width() for bar in plot.figure.axes[0].patches] == [6.0, 13.0]
+    assert last_norm(tmp_path / "cells" / "aa" / "aa11" / "weight_norms.csv") == 5.0
+
+
+def test_a_report_without_norms_has_no_such_section(tmp_path: Path) -> None:
+    assert zoo_report_sections({"cells": [cell(tmp_path, "other", "cc11")]}, tmp_path) == []

@@ -5,8 +5,9 @@ Everything in ``attention/`` is found without a word here. The hooks below offer
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from zoo.component import Component, component
 from zoo.hookspecs import hookimpl
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from lightning.pytorch import Callback
 
     from zoo.recipe import Recipe
+    from zoo.report.section import Section
 
 zoo_api = 1
 
@@ -52,3 +54,11 @@ def zoo_callbacks(recipe: Recipe) -> list[Callback]:
     from zoo_example.weight_norms import WeightNorms
 
     return [WeightNorms(every=recipe.training.log_every)]
+
+
+@hookimpl
+def zoo_report_sections(document: Mapping[str, Any], folder: Path) -> list[Section]:
+    """What ``weight_norms.csv`` of the runs comes to, where there is one."""
+    from zoo_example.norm_section import norm_sections
+
+    return norm_sections(document, folder)
