@@ -15,5 +15,5 @@ setup(
         *recipes,
     ],
     package_dir={"zoo_builtin": "plugins/zoo_builtin", "zoo_builtin.recipes": "recipes"},
-    package_data={"": ["*.yaml", "py.typed"], "zoo_builtin": ["matrix.json"]},
+    package_data={"": ["*.yaml", "py.typed"], "zoo.report": ["page.css", "page.js"], "zoo_builtin": ["matrix.json"]},
 )

@@ -44,6 +44,9 @@ ORDER = (
     "training",
     "matrix",
     "comparison",
+    "report",
+    "scaling",
+    "verification",
     "api",
     "cli",
     "__main__",
@@ -67,7 +70,8 @@ DATA_IMPORTS = COMPONENT_IMPORTS | {"data"}
 """What component files may import of the frame; those of data, tokenizers and tasks share ``zoo.data``."""
 
 LIGHT = ("zoo", "zoo.errors", "zoo.config", "zoo.component", "zoo.hookspecs", "zoo.registry", "zoo.recipe", "zoo.cli")
-HEAVY = ("torch", "lightning", "pytorch_lightning", "torchvision", "timm", "sklearn", "scipy", "zoo_builtin")
+HEAVY = ("torch", "lightning", "pytorch_lightning", "torchvision", "timm", "sklearn", "scipy", "matplotlib", "pyarrow")
+HEAVY += ("zoo_builtin",)
 
 DISTRIBUTIONS = {"PIL": "pillow", "yaml": "pyyaml", "sklearn": "scikit-learn", "tiktoken_ext": "tiktoken"}
 """Import names that differ from the name of their distribution."""
