@@ -10,9 +10,12 @@ from collections import Counter
 
 from faults_of_an_outsider import FAULTS
 from mutants_catalogue import CAUGHT
+from mutants_executor import CAUGHT as CAUGHT_EXECUTOR
+from test_check_catches_answers import CAUGHT as CAUGHT_ANSWERS
 from test_check_catches_text import CAUGHT as CAUGHT_TEXT
 from test_check_catches_text import Few, FewNames
 from zoo.component import KINDS
+from zoo.data.growing import Growing
 from zoo.testing.check import examine, suite_of
 
 OUTSIDE: dict[str, str] = {
@@ -161,4 +164,8 @@ def own_faults() -> Counter[str]:
     kinds["data"] += len(of_data)
     kinds["tokenizer"] += len({mutant for mutant, _, _ in CAUGHT_TEXT} - of_data)
     kinds["attention"] += 1  # MaskForgotten, which the first check stops
+    kinds["executor"] += len({mutant for mutant, _ in CAUGHT_EXECUTOR})
+    kinds.update(
+        "data" if issubclass(mutant, Growing) else "task" for mutant in {mutant for mutant, _, _ in CAUGHT_ANSWERS}
+    )
     return kinds

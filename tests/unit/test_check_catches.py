@@ -17,6 +17,7 @@ import mutants_modules as modules
 import mutants_others as others
 import mutants_recurrent as recurrent
 from mutants_catalogue import CAUGHT
+from mutants_executor import CAUGHT as CAUGHT_EXECUTOR
 from test_check_catches_answers import CAUGHT as CAUGHT_ANSWERS
 from test_check_catches_text import CAUGHT as CAUGHT_TEXT
 from zoo.component import KINDS
@@ -103,7 +104,8 @@ FIRST = {kind: suite_of(kind).checks[0].name for kind in KINDS}
 
 
 def test_every_check_has_a_mutant_that_it_catches() -> None:
-    caught = {name for _, name in CAUGHT} | {name for _, name, _ in [*CAUGHT_TEXT, *CAUGHT_ANSWERS]}
+    caught = {name for _, name in [*CAUGHT, *CAUGHT_EXECUTOR]}
+    caught |= {name for _, name, _ in [*CAUGHT_TEXT, *CAUGHT_ANSWERS]}
     for kind in KINDS:
         idle = [check.name for check in suite_of(kind).checks if check.name not in caught | {FIRST[kind]}]
         assert not idle, kind
