@@ -44,7 +44,7 @@ def refusal(registry: Registry) -> UserError:
 
 
 def test_every_hook_is_documented_and_its_arguments_are_described() -> None:
-    assert list(SPECIFICATIONS) == ["zoo_components", "zoo_recipe_paths", "zoo_callbacks"]
+    assert list(SPECIFICATIONS) == ["zoo_components", "zoo_recipe_paths", "zoo_callbacks", "zoo_report_sections"]
     for name, specification in SPECIFICATIONS.items():
         text = inspect.getdoc(specification)
         assert text, name
@@ -101,7 +101,7 @@ def test_a_hook_may_leave_out_arguments(site: Site) -> None:
     assert Registry.discover(environment={}).hook.zoo_callbacks(recipe=None) == [["beep"]]
 
 
-SIGNATURES = "zoo_components(), zoo_recipe_paths(), zoo_callbacks(recipe)"
+SIGNATURES = "zoo_components(), zoo_recipe_paths(), zoo_callbacks(recipe), zoo_report_sections(document, folder)"
 
 DEAD = {
     "misspelt": (

@@ -156,7 +156,7 @@ def test_the_document_has_the_fields_that_scripts_rely_on(
 ) -> None:
     cells = [cell(base=recipe), Cell("b", "t", 1, base=recipe), Cell("a", "t", 2, base=recipe)]
     found = document(tmp_path, comparison, cells)
-    assert set(found) == {"folder", "cells", "verdicts"}
+    assert set(found) == {"folder", "cells", "verdicts", "tuning"}
     first, second, _ = found["cells"]
     assert first == {
         "variant": "a",

@@ -102,7 +102,7 @@ class Search:
                 yield from self._of_heads(heads)
             except _NoModelError:
                 continue
-            if len(set(self.measured.values())) == 1:  # nothing changes it
+            if len(self.measured) > len(set(self.measured.values())) == 1:  # nothing changes it
                 return
 
     def _of_heads(self, heads: int) -> Iterator[Sizes]:

@@ -39,6 +39,7 @@ class Comparison(Terms):
         below: layers under a task's: bases that compare nothing.
         above: layers over a task's: the comparison's own keys.
         overrides: layers of the command line.
+        arguments: what they were written as.
         plugins: files and folders beside those that recipes name.
     """
 
@@ -52,6 +53,7 @@ class Comparison(Terms):
     below: Sequence[Node]
     above: Sequence[Node]
     overrides: Sequence[Node]
+    arguments: Sequence[str]
     plugins: Sequence[Path]
 
     def recipe(self, variant: str, task: str, seed: int, settled: Mapping[str, Any] | None = None) -> Recipe:
@@ -87,6 +89,8 @@ class Comparison(Terms):
             "equivalence": dict(self.equivalence),
             "executor": dict(self.executor),
             "threads": self.threads,
+            "overrides": [*self.arguments],
+            "plugins": [str(path) for path in self.plugins],
         }
 
 
@@ -134,6 +138,7 @@ def load_comparison(
         below=below,
         above=above,
         overrides=over,
+        arguments=[*overrides],
         plugins=paths,
     )
 

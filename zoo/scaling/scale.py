@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ def scale(
         RunFailed: too many runs of it failed.
         Interrupted: as ``compare_variants``.
     """
+    comparison = _undecided(comparison)
     _planned(comparison, counted)
     compared = compare_variants(comparison, run, watcher, executor=executor, workers=workers)
     ladder = read_ladder(compared, metric)
@@ -65,6 +67,7 @@ def plan_ladder(comparison: Comparison, run: Path | None = None, *, counted: Cou
     Raises:
         UserError: as ``scale``.
     """
+    comparison = _undecided(comparison)
     ladder = _planned(comparison, counted)
     statuses: dict[str, list[str]] = {}
     for cell in plan(comparison, run)["cells"]:
@@ -84,6 +87,11 @@ def plan_ladder(comparison: Comparison, run: Path | None = None, *, counted: Cou
             }
         )
     return {"counted": counted, "seeds": [*comparison.seeds], "rungs": rungs}
+
+
+def _undecided(comparison: Comparison) -> Comparison:
+    """The same without verdicts: a ladder's sizes differ, and nobody asks whether."""
+    return dataclasses.replace(comparison, verdicts=False)
 
 
 def _planned(comparison: Comparison, counted: Counted) -> list[Planned]:

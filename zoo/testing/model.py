@@ -60,18 +60,20 @@ def _replaced(model: Architecture, inputs: Tensor, s: int) -> Tensor:
 
 
 def _no_look_ahead(case: ModelCase) -> None:
-    """Another token at s changes no score before s, and changes one at s or after."""
+    """Another token at s changes no score before s and one at s or after; the last score depends on an earlier one."""
     model = case.make()
     inputs = case.inputs(model)
     base_BTV = case.run(model, inputs, Mask(causal=True))
     tokens, front = base_BTV.shape[1], model.embedding.extra
+    last_BTV = []
     for s in range(front, tokens):
         moved = _replaced(model, inputs, s - front)
         moved_BTV = case.run(model, moved, Mask(causal=True))
         agree(moved_BTV[:, :s], base_BTV[:, :s], f"scores before {s}, token {s} replaced")
         differ(moved_BTV[:, s:], base_BTV[:, s:], f"replacing token {s} changes no score at all")
-        if s == 0 and tokens > 1 and all(part.mixes for part in model.modules() if isinstance(part, Attention)):
-            differ(moved_BTV[:, -1], base_BTV[:, -1], "the last score doesn't depend on the first token")
+        last_BTV += [moved_BTV[:, -1:]] if s < tokens - 1 else []
+    if last_BTV and all(part.mixes for part in model.modules() if isinstance(part, Attention)):
+        differ(torch.cat(last_BTV, 1), base_BTV[:, -1:], "the last score depends on no token before it")
 
 
 def _both_ways(case: ModelCase) -> None:
