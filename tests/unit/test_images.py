@@ -337,7 +337,15 @@ def suite_findings(component):
 
 
 def test_images_pass_the_examination_of_data():
-    assert {finding.status for finding in suite_findings(Images).values()} == {"passed"}
+    findings = suite_findings(Images)
+    skipped = {name for name, finding in findings.items() if finding.status == "skipped"}
+    assert skipped == {
+        "slices are told in advance, and each sample says which it is in",
+        "an oracle is right wherever there is a target",
+        "a written answer is blanked, and nothing else is",
+        "the chance level is that of its samples",
+    }
+    assert {findings[name].status for name in findings.keys() - skipped} == {"passed"}
 
 
 class OneClassTooMany(Images):

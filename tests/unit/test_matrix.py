@@ -160,7 +160,7 @@ def test_what_nobody_has_run_is_shown_as_unknown(
     document = json.loads(capsys.readouterr().out)
     cells = [cell for cell in document["cells"] if cell["attention"] == "unmasked"]
     assert {cell["status"] for cell in cells} == {"unknown"}
-    assert len({cell["job"] for cell in cells}) == 28
+    assert len({cell["job"] for cell in cells}) == 32
 
 
 def _written(folder: Path) -> Path:

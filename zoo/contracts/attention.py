@@ -203,7 +203,7 @@ class HeadedAttention(Attention):
                 f"{type(self).__name__} has no kernel {config.kernel}; it has auto, {', '.join(self.kernels)}"
             )
         if config.kernel == "flex" and dropout:
-            raise ValueError(f"the flex kernel has drops no weights, dropout is {dropout}: use sdpa, or set it to 0")
+            raise ValueError(f"the flex kernel drops no weights, dropout is {dropout}: use sdpa, or set it to 0")
         self.score_heads = heads if score_heads is None else score_heads
         size = config.size or dim // heads
         if self.score_heads % heads or size * heads % self.score_heads or size * heads < self.score_heads:
