@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +21,8 @@ from zoo.training.run import RunFolder, claim_run
 
 ENDED = ("completed", "diverged")
 """Statuses of a run that would end the same way again."""
+BEGINNING = 2.0
+"""Seconds in which another process has said what it compares in a folder that it holds."""
 COSTS = "costs.json"
 """File of a run folder that says what the run took."""
 
@@ -67,12 +70,12 @@ class CompareFolder:
         return self.cells / f"{address}{suffix}"
 
     def begin(self, comparison: Comparison) -> None:
-        """Say what is compared here."""
-        for folder in (self.cells, self.logs):
-            folder.mkdir(exist_ok=True)
+        """Say what is compared here, before anything else is put here: by that others know the folder."""
         text = write_text(comparison.plain()).encode()
         if not self.comparison.is_file() or self.comparison.read_bytes() != text:
             write_bytes(self.comparison, text)
+        for folder in (self.cells, self.logs):
+            folder.mkdir(exist_ok=True)
 
     def result(self, address: str) -> dict[str, Any]:
         """What result.json of a run holds; empty where there is none."""
@@ -149,6 +152,17 @@ def last_error(said: str) -> str:
     return "\n".join(filter(None, [bug, message.strip()]))
 
 
+def _is_begun(folder: CompareFolder) -> bool:
+    """Whether a folder becomes a comparison's within a moment, as another process makes it one."""
+    deadline = time.monotonic() + BEGINNING
+    while not folder.comparison.is_file():
+        names = [path.name for path in folder.path.iterdir()] if folder.path.is_dir() else []
+        if time.monotonic() > deadline or not all(name.startswith(f".{folder.comparison.name}") for name in names):
+            return folder.comparison.is_file()
+        time.sleep(0.02)
+    return True
+
+
 def open_folder(comparison: Comparison, path: Path | None) -> CompareFolder:
     """The folder to compare in: that of an earlier comparison, where others may be at work too, or a new one.
 
@@ -159,7 +173,7 @@ def open_folder(comparison: Comparison, path: Path | None) -> CompareFolder:
         try:
             held = claim_run(comparison, path)
         except UserError:
-            if path is None or not CompareFolder(path).comparison.is_file():
+            if path is None or not _is_begun(CompareFolder(path)):
                 raise
         else:
             folder = CompareFolder(held.path)
