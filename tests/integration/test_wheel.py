@@ -41,7 +41,7 @@ def expected(tree: Path) -> set[str]:
         tree / "plugins/zoo_builtin": "zoo_builtin",
         tree / "recipes": "zoo_builtin/recipes",
     }
-    wanted = ("*.py", "*.yaml", "py.typed")
+    wanted = ("*.py", "*.yaml", "py.typed", "page.css", "page.js", "matrix.json")
     return {
         f"{name}/{file.relative_to(folder).as_posix()}"
         for folder, name in folders.items()
@@ -94,7 +94,7 @@ from zoo.recipe import load_comparison, load_recipe
 own = {"vaswani_base_parallel": ["data.files=[a.tsv]"], "vit_small_imagefolder": ["data.root=a"]}
 own["vit_base_imagefolder"] = own["vit_small_imagefolder"]
 for name in sys.argv[1:]:
-    load_comparison(name) if name.startswith("compare/") else load_recipe(name, own.get(name, ()))
+    load_comparison(name) if name.startswith(("compare/", "scale/")) else load_recipe(name, own.get(name, ()))
 """
 """Recipes for data of one's own are told where it is."""
 
@@ -134,6 +134,7 @@ class TestInstalled:
     def test_every_recipe_is_found_by_name(self, environment: Any, wheel: Path, tmp_path: Path) -> None:
         prefix = "zoo_builtin/recipes/"
         files = {name.removeprefix(prefix) for name in contents(wheel) if name.startswith(prefix)}
-        names = [name.removesuffix(".yaml") for name in sorted(files) if not name.startswith("_base/")]
+        names = [name.removesuffix(".yaml") for name in sorted(files) if not name.startswith(("_base/", "verify/"))]
         assert {"gpt2_text", "preset/gpt2", "compare/parts"} <= set(names)
         environment.run("python", "-c", LOAD_ALL, *names, cwd=tmp_path)
+        assert "mqar" in environment.run("zoo", "verify", "--list", cwd=tmp_path)
