@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import click
 
 from zoo.cli import options, output
-from zoo.errors import Interrupted, UserError
+from zoo.errors import UserError
 
 PIPE = 80
 """Columns of what goes into a file or pipe."""
@@ -22,8 +21,8 @@ PIPE = 80
 @options.overrides
 @click.option("--run", metavar="DIR", help="The folder; in that of an earlier comparison only what is missing is run.")
 @click.option("--dry-run", is_flag=True, help="Check every cell and list them; run none and write nothing.")
-@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Workers at a time.")
-@click.option("--executor", metavar="NAME", help="What starts the workers: local, slurm, or a plugin's.")
+@options.workers
+@options.executor
 @click.option("--watch", is_flag=True, help="Follow a grid that another process runs; RECIPE may be its folder.")
 @options.plugins
 @options.as_json
@@ -62,12 +61,7 @@ def command(
             result = plan(comparison, folder)
         else:
             with LiveGrid() as live:
-                try:
-                    result = compare_variants(comparison, folder, live, executor=executor, workers=workers)
-                except Interrupted:
-                    where = output.near(live.folder or "")
-                    click.echo(f"to go on, give the same command and --run {shlex.quote(where)}", err=True)
-                    raise
+                result = compare_variants(comparison, folder, live, executor=executor, workers=workers)
             write_report(Path(result["folder"]), comparison.registry)
     if as_json:
         output.print_json(result)

@@ -12,6 +12,8 @@ overrides = click.argument("overrides", metavar="[KEY=VALUE]...", nargs=-1)
 plugins = click.option(
     "--plugin", "plugins", metavar="PATH", multiple=True, help="A component file or folder; may be repeated."
 )
+workers = click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Workers at a time.")
+executor = click.option("--executor", metavar="NAME", help="What starts the workers: local, slurm, or a plugin's.")
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document to stdout.")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import click
 
 from zoo.cli import options, output
-from zoo.errors import Interrupted
 
 
 @click.command("scale")
@@ -18,8 +16,8 @@ from zoo.errors import Interrupted
 @options.overrides
 @click.option("--run", metavar="DIR", help="The folder; in that of an earlier ladder only what is missing is run.")
 @click.option("--dry-run", is_flag=True, help="List the runs with their sizes and compute; make none.")
-@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Workers at a time.")
-@click.option("--executor", metavar="NAME", help="What starts the workers: local, slurm, or a plugin's.")
+@options.workers
+@options.executor
 @click.option(
     "--count",
     "counted",
@@ -65,22 +63,17 @@ def command(
             found = plan_ladder(comparison, folder, counted=counted)
         else:
             with LiveGrid() as live:
-                try:
-                    found = scale(
-                        comparison,
-                        folder,
-                        live,
-                        executor=executor,
-                        workers=workers,
-                        counted=counted,
-                        metric=metric,
-                        draws=draws,
-                        seed=seed,
-                    )
-                except Interrupted:
-                    where = output.near(live.folder or "")
-                    click.echo(f"to go on, give the same command and --run {shlex.quote(where)}", err=True)
-                    raise
+                found = scale(
+                    comparison,
+                    folder,
+                    live,
+                    executor=executor,
+                    workers=workers,
+                    counted=counted,
+                    metric=metric,
+                    draws=draws,
+                    seed=seed,
+                )
     if as_json:
         output.print_json(found)
     elif dry_run:

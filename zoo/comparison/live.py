@@ -5,6 +5,7 @@ What is shown comes from a ``Board``, so that ``zoo compare --watch`` shows the 
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,8 @@ from rich.text import Text
 from zoo.comparison.board import Board, Running, newest_plan
 from zoo.comparison.cells import outcome
 from zoo.comparison.folder import CompareFolder
-from zoo.errors import UserError
+from zoo.errors import Interrupted, UserError
+from zoo.recipe.node import shown
 from zoo.training.progress import duration
 
 if TYPE_CHECKING:
@@ -62,6 +64,8 @@ class LiveGrid:
         if self._live is not None:
             self._live.stop()
             self._live = None
+        if isinstance(error, Interrupted) and self.folder is not None:
+            self.note(f"to go on, give the same command and --run {shlex.quote(shown(self.folder))}")
 
     def note(self, text: str) -> None:
         """A line that stays."""
@@ -71,7 +75,7 @@ class LiveGrid:
         """Name the folder, and how much there is to do."""
         self.folder = board.folder.path
         ended, waiting = len(board.known), len(board.waiting)
-        self.note(f"{near(self.folder)}: {waiting} to run" + (f", {ended} there already" if ended else ""))
+        self.note(f"{shown(self.folder)}: {waiting} to run" + (f", {ended} there already" if ended else ""))
         if self.console.is_terminal and waiting and self._live is None:
             self._live = Live(console=self.console, auto_refresh=False, transient=True)
             self._live.start()
@@ -89,11 +93,6 @@ class LiveGrid:
         if is_bad if self._live is not None else self.lines:
             done, total = len(board.jobs) - len(board.waiting), len(board.jobs)
             self.note(f"{done}/{total} {board.jobs[record.address].title}: {_told(record)}")
-
-
-def near(path: Path) -> str:
-    """A path as it is typed in the working directory."""
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def _told(record: Record) -> str:
