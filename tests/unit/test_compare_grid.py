@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from zoo.comparison.cells import Cell, address, fingerprint, outcome
-from zoo.comparison.grid import Grid, make_grid
+from zoo.comparison.grid import Grid
 from zoo.errors import UserError
 from zoo.recipe import Recipe, load_comparison, load_recipe
 
@@ -45,7 +45,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def cells(block: str, *overrides: str) -> list[Cell]:
     Path("both.yaml").write_text(f"base: small.yaml\ncompare: {block}\n")
-    return make_grid(load_comparison("both.yaml", overrides))
+    return Grid(load_comparison("both.yaml", overrides)).reported()
 
 
 def small(*overrides: str) -> Recipe:

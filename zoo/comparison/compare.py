@@ -15,7 +15,6 @@ from zoo.builder import build_executor
 from zoo.comparison.board import Board
 from zoo.comparison.budget import calibrate
 from zoo.comparison.cells import Cell
-from zoo.comparison.costs import unequal
 from zoo.comparison.folder import CompareFolder, open_folder
 from zoo.comparison.grid import Grid
 from zoo.comparison.index import Record
@@ -99,12 +98,12 @@ def compare_variants(
         Interrupted: a signal came; the running cells have saved their states.
         RunFailed: no worker could run anything.
     """
-    check_plan(comparison)
+    found = check_plan(comparison)
     grid = Grid(comparison)
     starter = build_executor(executor_settings(comparison, executor, workers), comparison.registry)
     folder = open_folder(comparison, run)
     watcher = watcher or Unwatched()
-    for line in remarks(comparison, grid):
+    for line in [*found, *grid.remarks()]:
         watcher.note(line)
     folder.claims.sweep()
     about = folder.claims.take(f"compare-{socket.gethostname()}-{os.getpid()}")
@@ -136,7 +135,7 @@ def plan(comparison: Comparison, run: Path | None = None) -> dict[str, Any]:
     Raises:
         UserError: as ``compare_variants``.
     """
-    check_plan(comparison)
+    found = check_plan(comparison)
     grid = Grid(comparison)
     build_executor(executor_settings(comparison), comparison.registry)
     cells = [*grid.tuning(), *grid.reported()]
@@ -146,17 +145,10 @@ def plan(comparison: Comparison, run: Path | None = None) -> dict[str, Any]:
         for cell in cells:
             if record := board.known.get(cell.address):
                 _take_over(cell, record)
-    return {**document(folder.path if folder else None, comparison, cells), "remarks": remarks(comparison, grid)}
-
-
-def remarks(comparison: Comparison, grid: Grid) -> list[str]:
-    """What can be said before anything runs: what can be found, how near a match came, sizes that differ."""
-    matched = [
-        f"{attempt.matched.line(variant)} on {task}"
-        for (variant, task), attempt in grid.attempts.items()
-        if attempt.matched is not None
-    ]
-    return [*check_plan(comparison), *matched, *([] if comparison.match else unequal(grid.sizes()))]
+    return {
+        **document(folder.path if folder else None, comparison, cells),
+        "remarks": [*found, *grid.remarks()],
+    }
 
 
 def executor_settings(

@@ -10,6 +10,7 @@ from typing import Any
 
 from zoo.builder import build_model, build_weights, check_buildable
 from zoo.comparison.cells import Cell, Phase, address, fingerprint
+from zoo.comparison.costs import unequal
 from zoo.comparison.match import Matched, measure, solve
 from zoo.contracts.data import Description
 from zoo.contracts.task import Task
@@ -85,14 +86,20 @@ class Grid:
         if isinstance(attempt.recipe, Recipe):
             attempt.recipe = self._composed(place, attempt.settled)
 
-    def sizes(self) -> dict[str, dict[str, float]]:
-        """Parameters of each variant that can run, by task."""
-        found: dict[str, dict[str, float]] = {}
+    def remarks(self) -> list[str]:
+        """How near the match came to its value, or on which tasks sizes differ, as lines for people."""
+        if self.comparison.match is not None:
+            return [
+                f"{attempt.matched.line(variant)} on {task}"
+                for (variant, task), attempt in self.attempts.items()
+                if attempt.matched is not None
+            ]
+        sizes: dict[str, dict[str, float]] = {}
         for (variant, task), attempt in self.attempts.items():
             if isinstance(attempt.recipe, Recipe):
                 count = measure(attempt.recipe, "parameters", attempt.description)
-                found.setdefault(task, {})[variant] = count
-        return found
+                sizes.setdefault(task, {})[variant] = count
+        return unequal(sizes)
 
     def _composed(self, place: Place, settled: Point) -> Recipe | UserError:
         try:
@@ -159,15 +166,6 @@ class Grid:
                 recipe = UserError("no point of the tuning grid completed, so there is none to report")
             cells += _row(variant, task, seeds, recipe, attempt.data, self.comparison.threads, phase, point)
         return cells
-
-
-def make_grid(comparison: Comparison) -> list[Cell]:
-    """The cells that are reported, where nothing is tuned.
-
-    Raises:
-        UserError: as ``Grid``.
-    """
-    return Grid(comparison).reported()
 
 
 def _row(

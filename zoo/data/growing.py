@@ -10,7 +10,6 @@ Each length is as likely as another. Without the last two knobs all parts have t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import numpy as np
 
 from zoo.contracts.data import Split
 from zoo.data.row_random import RowRandom
-from zoo.data.synthetic import PARTS, Synthetic
+from zoo.data.synthetic import Synthetic
 
 _BINS = 4
 
@@ -82,8 +81,3 @@ def ends(first: int, last: int) -> list[int]:
     numbers = range(first, last + 1)
     runs = min(_BINS, len(numbers))
     return [numbers[(run + 1) * len(numbers) // runs - 1] for run in range(runs)]
-
-
-def same_for_all(width: int) -> Mapping[Split, int]:
-    """One number for each part."""
-    return dict.fromkeys(PARTS, width)
