@@ -102,7 +102,8 @@ class Search:
                 yield from self._of_heads(heads)
             except _NoModelError:
                 continue
-            if len(self.measured) > len(set(self.measured.values())) == 1:  # nothing changes it
+            widths = {sizes.dim for sizes in self.measured}
+            if len(widths) > 1 and len(set(self.measured.values())) == 1:  # nothing changes it
                 return
 
     def _of_heads(self, heads: int) -> Iterator[Sizes]:
