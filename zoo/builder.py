@@ -259,7 +259,7 @@ def _is_only_a_default(architecture: type[Architecture], name: str) -> bool:
 
 def _check_attention(recipe: Recipe, name: str, slot: Slot) -> None:
     """An attention offers what its slot and the positions beside it need."""
-    needs = dict.fromkeys(slot.needs, recipe.component("architecture").name)
+    needs = dict.fromkeys(sorted(slot.needs), recipe.component("architecture").name)
     beside = f"{name.rpartition('.')[0]}.position".lstrip(".")
     if beside in recipe.component("architecture").load().slots and "cross" not in slot.needs:
         needs |= _needs_of_positions(recipe, _places(recipe, beside))
@@ -279,7 +279,7 @@ def _needs_of_positions(recipe: Recipe, places: Iterable[str]) -> dict[str, str]
     needs: dict[str, str] = {}
     for place in places:
         component = recipe.component(place)
-        needs |= dict.fromkeys(component.load().needs(), f"position {component.name}")
+        needs |= dict.fromkeys(sorted(component.load().needs()), f"position {component.name}")
         for name, slot in component.load().slots.items():
             if slot.kind == "position":
                 needs |= _needs_of_positions(recipe, recipe.places(f"{place}.{name}"))

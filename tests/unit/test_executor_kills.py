@@ -247,7 +247,10 @@ def test_a_command_takes_up_what_the_workers_of_a_killed_one_are_still_saving(wh
     folder = Path("taken-up")
     first = begin("both", str(folder), workers=2)
     wait_for(lambda: in_the_middle(folder, first))
+    workers = [one for group in family(first) for one in group]
     os.kill(first, signal.SIGKILL)
     assert results(run("both", str(folder))) == results(whole)
     code_of(first)
+    wait_for(lambda: all(map(is_gone, workers)))
+    run("both", str(folder))  # sweeps what the killed command has left: forks of it had kept its own claim till now
     assert not [*folder.glob("claims/*")]
