@@ -8,7 +8,6 @@ for each check how many faults it catches, and those that no other check does.
 
 from __future__ import annotations
 
-import concurrent.futures
 import json
 import multiprocessing
 import os
@@ -25,9 +24,11 @@ def faults() -> dict[str, Any]:
     sys.path.insert(0, str(TESTS))
     from faults_of_an_outsider import FAULTS
     from mutants_catalogue import CAUGHT
+    from mutants_executor import CAUGHT as CAUGHT_EXECUTOR
+    from test_check_catches_answers import CAUGHT as CAUGHT_ANSWERS
     from test_check_catches_text import CAUGHT as CAUGHT_TEXT
 
-    own = [mutant for mutant, _ in CAUGHT] + [mutant for mutant, _, _ in CAUGHT_TEXT]
+    own = [entry[0] for entry in (*CAUGHT, *CAUGHT_EXECUTOR, *CAUGHT_ANSWERS, *CAUGHT_TEXT)]
     found = {f"{mutant.__module__.removeprefix('mutants_')}.{mutant.__name__}": mutant for mutant in own}
     return found | {f"outsider.{fault.name}": fault.component for fault in FAULTS}
 
@@ -67,10 +68,9 @@ def main() -> None:
     file = Path(sys.argv[1])
     found: dict[str, tuple[str, list[str]]] = json.loads(file.read_text()) if file.is_file() else {}
     missing = [name for name in faults() if name not in found]
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(os.cpu_count(), context, max_tasks_per_child=8) as pool:
-        for future in concurrent.futures.as_completed([pool.submit(caught, name) for name in missing]):
-            name, kind, checks = future.result()
+    # Not concurrent.futures, whose max_tasks_per_child can wait for ever (CPython issue 115634).
+    with multiprocessing.get_context("spawn").Pool(os.cpu_count(), maxtasksperchild=8) as pool:
+        for name, kind, checks in pool.imap_unordered(caught, missing):
             found[name] = (kind, checks)
             file.write_text(json.dumps(found, indent=1))
             print(f"{len(found)} {name}: {len(checks)}", file=sys.stderr, flush=True)

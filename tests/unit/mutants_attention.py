@@ -74,6 +74,7 @@ def without(part: str) -> type[HeadedAttention]:
             call.mask = dataclasses.replace(call.mask, **{part: None}, _memo={})
             return call.softmax(call.scores(q, k)) @ v
 
+    PartIgnored.__name__ = f"Without{part.title().replace('_', '')}"
     return PartIgnored
 
 
