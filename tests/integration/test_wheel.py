@@ -92,7 +92,7 @@ import sys
 from zoo.recipe import load_comparison, load_recipe
 
 own = {"vaswani_base_parallel": ["data.files=[a.tsv]"], "vit_small_imagefolder": ["data.root=a"]}
-own["vit_base_imagefolder"] = own["vit_small_imagefolder"]
+own["vit_base_imagefolder"], own["gpt2_small"] = own["vit_small_imagefolder"], own["vaswani_base_parallel"]
 for name in sys.argv[1:]:
     load_comparison(name) if name.startswith(("compare/", "scale/")) else load_recipe(name, own.get(name, ()))
 """

@@ -99,7 +99,7 @@ def test_every_installed_recipe_and_preset_composes() -> None:
     registry = Registry.discover()
     names = RecipeFolders(registry).names()
     assert "preset/gpt2-medium" in names
-    given = {"vaswani_base_parallel": ["data.files=[a.tsv]"]}
+    given = {name: ["data.files=[a.tsv]"] for name in ("vaswani_base_parallel", "gpt2_small")}
     given |= {name: ["data.root=images"] for name in ("vit_small_imagefolder", "vit_base_imagefolder")}
     for name in names:
         recipe = load_recipe(name, given.get(name, ()), registry=registry)
